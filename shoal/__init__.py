@@ -1,0 +1,1 @@
+"""Shoal on the host: build training images, run training jobs, report what happened."""

@@ -1,0 +1,24 @@
+"""The `shoal` command: one verb a function, each defined in the room it belongs to."""
+
+import sys
+
+import typer
+
+from shoal.console import err
+from shoal.errors import ShoalError
+
+app = typer.Typer(
+    help="Build PyTorch training images and run training jobs in them.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+def main() -> None:
+    """Run the command; a `ShoalError` becomes one line on stderr and its exit code."""
+    try:
+        app()
+    except ShoalError as error:
+        err.print(f"[bold red]shoal:[/] {error}", markup=True)
+        sys.exit(error.exit_code)
