@@ -6,6 +6,7 @@ import typer
 
 from shoal.console import err
 from shoal.errors import ShoalError
+from shoal.image import commands as image
 
 app = typer.Typer(
     help="Build PyTorch training images and run training jobs in them.",
@@ -13,6 +14,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+
+
+app.command("list")(image.list_rows)
+app.command("render")(image.render)
+app.command("lock")(image.lock)
+app.command("build")(image.build)
 
 
 def main() -> None:

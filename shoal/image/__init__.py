@@ -1,0 +1,1 @@
+"""versions.yaml -> rendered Dockerfile -> image -> measured manifest."""

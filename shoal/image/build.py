@@ -1,0 +1,110 @@
+"""`shoal build ROW`: base, wheels, Dockerfile, image, measurement, tags, in that order; nothing is done twice."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import docker
+from docker.errors import ImageNotFound
+from docker.utils.build import exclude_paths
+
+from shoal.errors import ShoalError
+from shoal.image import base, buildkit, host_settings, measure, render, wheelhouse
+from shoal.image.names import Names, names
+from shoal.image.versions import Versions
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Built:
+    """What `build` made, or found made already."""
+
+    names: Names
+    size_bytes: int
+    measured: dict[str, Any]
+    fresh: bool
+
+    def manifest(self) -> dict[str, Any]:
+        """Return it as the JSON object that `shoal build --json` prints and `.shoal/<row>.json` keeps."""
+        return asdict(self)
+
+
+def content_hash(dockerfile: str, locks: list[Path], root: Path) -> str:
+    """Hash all that goes into an image: the Dockerfile and every file of the build context, modes included.
+
+    Of the locks, those of this row only. Wheels are left out: the locks name their hashes.
+    """
+    patterns = (root / ".dockerignore").read_text().splitlines()
+    context = exclude_paths(str(root), [*patterns, "images/locks", "wheelhouse"])
+    digest = hashlib.sha256(dockerfile.encode())
+    for relative in sorted({*context, *(str(path.relative_to(root)) for path in locks)}):
+        path = root / relative
+        if path.is_file():
+            executable = bool(path.stat().st_mode & 0o100)
+            digest.update(f"{relative}\0{executable}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def build(client: docker.DockerClient, versions: Versions, name: str, root: Path, report: Report) -> Built:
+    """Build row `name` unless an image of the same content is there; return it measured and tagged.
+
+    Raises:
+        ShoalError: a step failed, or the image is not what its row says (it is then left untagged).
+    """
+    row = versions.row(name)
+    dockerfile = render.render(versions, name, root)
+    tags = names(row, content_hash(dockerfile, wheelhouse.locks(name, row, root), root))
+    state = root / ".shoal"
+    state.mkdir(exist_ok=True)
+    if (built := _present(client, tags, state / f"{name}.json")) is not None:
+        return built
+
+    apt = host_settings.apt_settings()
+    origin = base.ensure(client, row.base, versions.bases[row.base], apt, state / f"{name}-base.log")
+    report(f"base {row.base}: {origin}")
+    folder = wheelhouse.fetch(name, row, root, state / f"{name}-wheels.log")
+    wheels = list(folder.glob("*.whl"))
+    report(f"wheels: {len(wheels)}, {sum(wheel.stat().st_size for wheel in wheels) / 1e6:.0f} MB")
+
+    candidate = f"shoal-candidate:{name}"
+    log = state / f"{name}-build.log"
+    _docker_build(dockerfile, candidate, versions.bases[row.base].suite, root, log, report)
+    measured = measure.measure(client, candidate, root)
+    if wrong := measure.differences(row, measured):
+        raise ShoalError("\n".join(f"{name}: {line}" for line in wrong), exit_code=1)
+    image = client.images.get(candidate)
+    for tag in asdict(tags).values():
+        image.tag(tag)
+    client.images.remove(candidate)  # the name only: the tags above keep the image
+    built = Built(tags, image.attrs["Size"], measured, fresh=True)
+    (state / f"{name}.json").write_text(json.dumps(built.manifest(), indent=1))
+    return built
+
+
+def _present(client: docker.DockerClient, tags: Names, manifest: Path) -> Built | None:
+    """Return the image of the same content hash, if the engine has it and its measurement is on record."""
+    try:
+        image = client.images.get(tags.immutable)
+        record = json.loads(manifest.read_text())
+    except (ImageNotFound, OSError, ValueError):
+        return None
+    if record["names"]["immutable"] != tags.immutable:
+        return None
+    for tag in (tags.short, tags.full):
+        image.tag(tag)
+    return Built(tags, image.attrs["Size"], record["measured"], fresh=False)
+
+
+def _docker_build(dockerfile: str, tag: str, suite: str, root: Path, log: Path, report: Report) -> None:
+    def on_step(step: str, seconds: float) -> None:
+        report(f"{step} done in {seconds:.0f} s" if seconds else f"{step} ...")
+
+    path = root / ".shoal" / "Dockerfile"
+    path.write_text(dockerfile)
+    with host_settings.secrets(suite) as secret_arguments:
+        arguments = ["--file", str(path), "--tag", tag, "--target", "sagemaker", *secret_arguments, str(root)]
+        buildkit.build(arguments, log, on_step)

@@ -1,0 +1,104 @@
+"""`docker build` with BuildKit: finding a client that has it, running it, following its progress.
+
+The Docker SDK's own build call is the engine's old builder, which knows neither mounts nor secrets.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from shoal.errors import ShoalError
+
+# `#7 [torch 2/2] RUN ...` announces a step; `#7 CACHED`, `#7 DONE 1.2s` and `#7 ERROR` end it.
+_STEP = re.compile(r"^#(\d+) \[([\w-]+) +(\d+/\d+)\] (.*)$")
+_END = re.compile(r"^#(\d+) (CACHED|DONE|ERROR)")
+
+
+def find_client(environ: Mapping[str, str] = os.environ) -> str:
+    """Return the path of a docker client that can run BuildKit.
+
+    Two clients may be installed, and the first on PATH may be a newer one without its buildx plug-in. In order:
+    $DOCKER, any on PATH with a working buildx, any on PATH of version 22 or older, which has BuildKit built in.
+
+    Raises:
+        ShoalError: there is none.
+    """
+    candidates = [environ["DOCKER"]] if environ.get("DOCKER") else list(_on_path("docker", environ.get("PATH", "")))
+    for candidate in candidates:
+        if _succeeds(candidate, "buildx", "version"):
+            return candidate
+    for candidate in candidates:
+        done = subprocess.run(
+            [candidate, "version", "--format", "{{.Client.Version}}"], capture_output=True, text=True, check=False
+        )
+        major = re.match(r"\d+", done.stdout)
+        if major is not None and int(major.group()) <= 22:
+            return candidate
+    seen = ", ".join(candidates) or "none on PATH"
+    raise ShoalError(
+        f"no docker client with BuildKit (looked at: {seen}): install the docker-buildx plug-in or Debian's docker.io, "
+        "or name a client in $DOCKER",
+        exit_code=3,
+    )
+
+
+def build(arguments: list[str], log: Path, on_step: Callable[[str, float], None]) -> None:
+    """Run `docker build ARGUMENTS`; the whole output goes to `log`.
+
+    `on_step(step, seconds)` is called with 0 seconds when a step starts and with its duration when it ends; steps
+    taken from the cache are not mentioned.
+
+    Raises:
+        ShoalError: the build failed; the message has the step and the last words of its output.
+    """
+    command = [find_client(), "build", "--progress=plain", *arguments]
+    environment = {**os.environ, "DOCKER_BUILDKIT": "1"}
+    steps: dict[str, tuple[str, float]] = {}
+    tail: list[str] = []
+    with log.open("w") as stream:
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        )
+        assert process.stdout is not None
+        for line in process.stdout:
+            stream.write(line)
+            tail = [*tail[-40:], line.rstrip()]
+            _follow(line, steps, on_step)
+    if process.wait() != 0:
+        raise ShoalError(f"docker build failed: {_cause(tail)} (all of it: {log})", exit_code=1)
+
+
+def _follow(line: str, steps: dict[str, tuple[str, float]], on_step: Callable[[str, float], None]) -> None:
+    if started := _STEP.match(line):
+        number, stage, position, _ = started.groups()
+        if number not in steps:
+            steps[number] = (f"{stage} {position}", time.monotonic())
+            on_step(steps[number][0], 0.0)
+    elif ended := _END.match(line):
+        step = steps.get(ended.group(1))
+        if step is not None and ended.group(2) == "DONE":
+            on_step(step[0], time.monotonic() - step[1])
+
+
+def _cause(tail: list[str]) -> str:
+    """Pick the line that says why: pip's, apt's, a compiler's; else the engine's own last line."""
+    telling = [line for line in tail if re.search(r"\berror\b|^E: |ERROR:", line, re.IGNORECASE)]
+    lines = [re.sub(r"^#\d+ [\d.]+ ", "", line) for line in (telling or tail)]
+    return (lines or ["no output"])[0].strip()
+
+
+def _on_path(program: str, path: str) -> Iterator[str]:
+    for folder in dict.fromkeys(path.split(os.pathsep)):
+        if found := shutil.which(program, path=folder):
+            yield found
+
+
+def _succeeds(*command: str) -> bool:
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False

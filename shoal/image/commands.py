@@ -1,0 +1,94 @@
+"""The verbs on images: `shoal list`, `render`, `lock`, `build`."""
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from shoal import engine
+from shoal.console import err, out
+from shoal.errors import ShoalError
+from shoal.image import build as building
+from shoal.image import lock as locking
+from shoal.image import render as rendering
+from shoal.image.versions import Versions, load
+
+RowName = Annotated[str, typer.Argument(metavar="ROW", help="a row of versions.yaml, e.g. 2.13-cpu")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")]
+
+
+def project_root() -> Path:
+    """Return the nearest folder upwards that holds versions.yaml.
+
+    Raises:
+        ShoalError: there is none.
+    """
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / "versions.yaml").is_file():
+            return folder
+    raise ShoalError(f"no versions.yaml in {here} or above it: run this inside a clone of shoal")
+
+
+def _versions() -> tuple[Path, Versions]:
+    root = project_root()
+    return root, load(root / "versions.yaml")
+
+
+def list_rows(as_json: JsonFlag = False) -> None:
+    """Show the rows of versions.yaml."""
+    _, versions = _versions()
+    if as_json:
+        out.print_json(versions.model_dump_json())
+        return
+    columns = ("torch", "device", "python", "base", "lightning", "openmpi", "ga", "eop")
+    table = Table("row", *columns, box=None, pad_edge=False)
+    for name, row in versions.rows.items():
+        table.add_row(name, *(str(getattr(row, column)) for column in columns))
+    out.print(table)
+
+
+def render(
+    row: Annotated[str | None, typer.Argument(metavar="[ROW]", help="print this row's Dockerfile")] = None,
+    every: Annotated[bool, typer.Option("--all", help="write every row's Dockerfile to images/rendered/")] = False,
+    check: Annotated[bool, typer.Option("--check", help="fail if a committed Dockerfile is out of date")] = False,
+) -> None:
+    """Turn rows of versions.yaml into Dockerfiles."""
+    if (row is not None) + every + check != 1:
+        raise ShoalError("render: say one of ROW, --all, --check")
+    root, versions = _versions()
+    if check:
+        rendering.check(versions, root)
+    elif row is not None:
+        typer.echo(rendering.render(versions, row, root), nl=False)
+    else:
+        for name in versions.rows:
+            rendering.rendered_path(name, root).write_text(rendering.render(versions, name, root))
+
+
+def lock(row: RowName) -> None:
+    """Choose the versions of all Python packages of a row anew, and write them with their hashes."""
+    root, versions = _versions()
+    for path in locking.lock(row, versions.row(row), root):
+        err.print(f"wrote {path.relative_to(root)}")
+
+
+def build(row: RowName, as_json: JsonFlag = False) -> None:
+    """Build, measure and tag the image of a row; one of the same content is not built again."""
+    root, versions = _versions()
+    versions.row(row)  # a misspelt row should not have to wait for the engine
+    start = time.monotonic()
+
+    def report(text: str) -> None:
+        err.print(f"[dim]{time.monotonic() - start:6.1f} s[/]  {text}")
+
+    built = building.build(engine.connect(), versions, row, root, report)
+    report(f"{'built' if built.fresh else 'unchanged'}: {built.size_bytes / 1e6:.0f} MB")
+    if as_json:
+        out.print_json(json.dumps(built.manifest()))
+    else:
+        for tag in (built.names.short, built.names.full, built.names.immutable):
+            typer.echo(tag)
