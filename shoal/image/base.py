@@ -1,4 +1,4 @@
-"""The operating system an image begins from: pulled, or where no registry answers, bootstrapped from Debian's archive."""
+"""The operating system an image begins from: pulled, or, where no registry answers, bootstrapped by mmdebstrap."""
 
 import contextlib
 import shutil

@@ -23,7 +23,8 @@ def measure(client: docker.DockerClient, image: str, root: Path) -> dict[str, An
     try:
         output = client.containers.run(image, ["python", "-c", probe], remove=True, network_disabled=True)
     except ContainerError as error:
-        last = (error.stderr.decode(errors="replace").strip() or "no output").splitlines()[-1]
+        said = error.stderr if isinstance(error.stderr, str) else (error.stderr or b"").decode(errors="replace")
+        last = (said.strip() or "no output").splitlines()[-1]
         raise ShoalError(f"{image}: cannot be measured: {last}", exit_code=1) from error
     measured: dict[str, Any] = json.loads(output)
     return measured

@@ -23,7 +23,6 @@ def render(versions: Versions, name: str, root: Path) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(root / "images" / "templates"),
         undefined=jinja2.StrictUndefined,
-        autoescape=False,  # noqa: S701 - a Dockerfile, not HTML
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,

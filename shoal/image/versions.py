@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from packaging.version import Version as PEP440
+from packaging.version import Version
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from shoal.errors import ShoalError
@@ -73,7 +73,7 @@ class Row(_Strict):
 
     @model_validator(mode="after")
     def _possible(self) -> "Row":
-        major, minor = PEP440(self.torch).release[:2]
+        major, minor = Version(self.torch).release[:2]
         if (major, minor) not in TORCH_PYTHONS:
             known = ", ".join(f"{a}.{b}" for a, b in TORCH_PYTHONS)
             raise ValueError(f"torch: {self.torch}: unknown torch minor version; known are {known}")
@@ -117,6 +117,9 @@ class Versions(_Strict):
         return self.rows[name]
 
 
+_MODELS: Mapping[str, type[BaseModel]] = {"rows": Row, "bases": Base}
+
+
 class _UniqueKeyLoader(yaml.SafeLoader):
     """YAML lets a key be written twice and keeps the last; here that is a mistake."""
 
@@ -138,7 +141,7 @@ def load(path: Path) -> Versions:
         ShoalError: the file is missing, is not YAML, or says something it may not.
     """
     try:
-        data = yaml.load(path.read_text(), _UniqueKeyLoader)  # noqa: S506 - a SafeLoader
+        data = yaml.load(path.read_text(), _UniqueKeyLoader)
     except OSError as error:
         raise ShoalError(f"{path.name}: cannot be read: {error.strerror} ({path})") from error
     except yaml.MarkedYAMLError as error:
@@ -172,7 +175,7 @@ def _lines(error: ValidationError) -> list[str]:
     lines = []
     for problem in error.errors():
         where = [str(part) for part in problem["loc"]]
-        model: type[BaseModel] = {"rows": Row, "bases": Base}.get(where[0] if where else "", Versions)
+        model = _MODELS.get(where[0], Versions) if where else Versions
         prefix = ".".join(where)
         if problem["type"] == "extra_forbidden":
             lines.append(f"{'.'.join(where[:-1]) or 'top level'}: {_unknown(where[-1], model)}")
