@@ -3,10 +3,12 @@
 import sys
 
 import typer
+from rich.markup import escape
 
 from shoal.console import err
 from shoal.errors import ShoalError
 from shoal.image import commands as image
+from shoal.job import commands as job
 
 app = typer.Typer(
     help="Build PyTorch training images and run training jobs in them.",
@@ -20,6 +22,8 @@ app.command("list")(image.list_rows)
 app.command("render")(image.render)
 app.command("lock")(image.lock)
 app.command("build")(image.build)
+app.command("run")(job.run)
+app.command("validate")(job.validate)
 
 
 def main() -> None:
@@ -27,5 +31,5 @@ def main() -> None:
     try:
         app()
     except ShoalError as error:
-        err.print(f"[bold red]shoal:[/] {error}", markup=True)
+        err.print(f"[bold red]shoal:[/] {escape(str(error))}", markup=True)
         sys.exit(error.exit_code)

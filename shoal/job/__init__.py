@@ -1,0 +1,1 @@
+"""From a CreateTrainingJob request to a finished run on this machine: validate, plan, run, collect."""

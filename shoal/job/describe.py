@@ -1,0 +1,127 @@
+"""A job as DescribeTrainingJob would tell it: from what happened to the description. No effects.
+
+What the service has no field for (exit code and times of each host) is under the one extra key, `Shoal`.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from shoal.job.plan import Plan
+from shoal.job.supervise import Reason
+
+FAILURE_CHARACTERS = 1024  # of the failure file, as the service shows them
+
+# Why the hosts were stopped -> TrainingJobStatus, SecondaryStatus.
+_ENDS: dict[Reason | None, tuple[str, str]] = {
+    None: ("Completed", "Completed"),
+    "failed": ("Failed", "Failed"),
+    "interrupted": ("Stopped", "Stopped"),
+    "max-runtime": ("Stopped", "MaxRuntimeExceeded"),
+}
+
+
+@dataclass
+class History:
+    """The stages a job went through, each with the time it began."""
+
+    created: datetime
+    stages: list[tuple[str, datetime, str]] = field(default_factory=list)
+
+    def enter(self, stage: str, now: datetime, message: str = "") -> None:
+        """Note that a stage begins."""
+        self.stages.append((stage, now, message))
+
+    def began(self, stage: str) -> datetime | None:
+        """Return when a stage began."""
+        return next((time for name, time, _message in self.stages if name == stage), None)
+
+
+@dataclass(frozen=True)
+class HostEnd:
+    """How one host ended, as the engine says."""
+
+    name: str
+    exit_code: int
+    started: str
+    finished: str
+    out_of_memory: bool
+    failure: str  # the text of its failure file; empty if it wrote none
+
+
+def final_status(reason: Reason | None) -> tuple[str, str]:
+    """Return (TrainingJobStatus, SecondaryStatus) of a job whose hosts have ended."""
+    return _ENDS[reason]
+
+
+def failure_reason(ends: list[HostEnd]) -> str:
+    """Return why a job failed: the word of the host that failed first, or what its exit code says."""
+    failed = sorted((end for end in ends if end.exit_code != 0), key=lambda end: end.finished)
+    if not failed:
+        return ""
+    first = failed[0]
+    if first.failure.strip():
+        return first.failure[:FAILURE_CHARACTERS]
+    why = f"exit code {first.exit_code}"
+    if first.out_of_memory:
+        why += " (out of memory: killed by the kernel)"
+    elif first.exit_code > 128:
+        why += f" (signal {first.exit_code - 128})"
+    return f"AlgorithmError: {first.name} ended with {why}"
+
+
+def description(
+    plan: Plan, history: History, status: tuple[str, str], reason: str = "", ends: list[HostEnd] | None = None
+) -> dict[str, Any]:
+    """Return the description of a job, ready for JSON."""
+    last = history.stages[-1][1] if history.stages else history.created
+    request = {key: value for key, value in plan.request.items() if key != "Tags"}  # told by ListTags
+    described = {
+        **request,
+        "TrainingJobArn": plan.arn,
+        "TrainingJobStatus": status[0],
+        "SecondaryStatus": status[1],
+        "ModelArtifacts": {"S3ModelArtifacts": model_archive(plan).as_uri()},
+        "CreationTime": history.created.isoformat(),
+        "LastModifiedTime": last.isoformat(),
+        "SecondaryStatusTransitions": _transitions(history),
+    }
+    if reason:
+        described["FailureReason"] = reason
+    began, ended = history.began("Training"), history.began("Uploading")
+    if began is not None:
+        described["TrainingStartTime"] = began.isoformat()
+    if began is not None and ended is not None:
+        described["TrainingEndTime"] = last.isoformat()
+        described["TrainingTimeInSeconds"] = round((ended - began).total_seconds())
+    described["Shoal"] = {"Hosts": [_host(end) for end in ends or []]}
+    return described
+
+
+def model_archive(plan: Plan) -> Path:
+    """Return where the model of a job lies."""
+    return plan.run_folder / "output" / "model.tar.gz"
+
+
+def _transitions(history: History) -> list[dict[str, str]]:
+    ends = [time for _stage, time, _message in history.stages[1:]]
+    transitions = []
+    for index, (stage, began, message) in enumerate(history.stages):
+        entry = {"Status": stage, "StartTime": began.isoformat()}
+        if index < len(ends):
+            entry["EndTime"] = ends[index].isoformat()
+        if message:
+            entry["StatusMessage"] = message
+        transitions.append(entry)
+    return transitions
+
+
+def _host(end: HostEnd) -> dict[str, object]:
+    return {
+        "Host": end.name,
+        "ExitCode": end.exit_code,
+        "StartTime": end.started,
+        "EndTime": end.finished,
+        "OutOfMemory": end.out_of_memory,
+    }

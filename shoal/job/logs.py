@@ -1,0 +1,60 @@
+"""What the hosts print: to one file a host, byte for byte, and live to the user with the host's name before each line.
+
+Lines are data: no markup, no decoding surprises, no wrapping. On a terminal only the host's name is coloured.
+"""
+
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import IO
+
+from rich.color import ColorSystem
+from rich.console import Console
+from rich.style import Style
+
+_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
+
+
+class Printer:
+    """Prints whole lines of several hosts, one at a time, on one stream."""
+
+    def __init__(self, console: Console, hosts: Sequence[str]) -> None:
+        self._stream = console.file
+        self._lock = threading.Lock()
+        coloured = console.is_terminal and not console.no_color
+        width = max(map(len, hosts))
+        self._prefixes = {
+            host: Style(color=_COLOURS[i % len(_COLOURS)]).render(
+                host.ljust(width), color_system=ColorSystem.STANDARD if coloured else None
+            )
+            for i, host in enumerate(hosts)
+        }
+
+    def line(self, host: str, line: bytes) -> None:
+        """Print one line of a host."""
+        # A progress bar redraws its line after each \r: what it drew last is what a reader would see.
+        text = line.decode(errors="replace").rstrip("\r\n").rpartition("\r")[2]
+        with self._lock:
+            try:
+                self._stream.write(f"{self._prefixes[host]} | {text}\n")
+                self._stream.flush()
+            except (BrokenPipeError, ValueError):
+                return  # nobody reads any more (`shoal run ... | head`); the files have everything
+
+
+def follow(host: str, chunks: Iterable[bytes], file: Path, printer: Printer) -> None:
+    """Copy a host's output to `file` and, line by line, to the printer, until it ends."""
+    with file.open("wb") as log:
+        rest = b""
+        for chunk in chunks:
+            _keep(log, chunk)
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                printer.line(host, line)
+        if rest:
+            printer.line(host, rest)
+
+
+def _keep(log: IO[bytes], chunk: bytes) -> None:
+    log.write(chunk)
+    log.flush()

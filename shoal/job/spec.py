@@ -1,0 +1,144 @@
+"""The job file: load it, and hold it against the service's own model of CreateTrainingJob. Offline, no credentials.
+
+Where a job file may differ from what the service takes is listed in `_is_local_uri`: `file://` where the model wants
+`s3://`. Everything else is the model's word. What a local run cannot honour is decided in `shoal.job.local`.
+"""
+
+import functools
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import yaml
+
+from shoal.errors import ShoalError
+from shoal.job.shape import Problem, check, show
+
+Request = dict[str, Any]
+
+FILE_SCHEME = "file://"
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """A valid request and the file it came from."""
+
+    path: Path
+    request: Request
+
+    def local_path(self, uri: str) -> Path:
+        """Return the path a `file://` URI names; a relative one starts at the job file's folder."""
+        return (self.path.parent / unquote(uri.removeprefix(FILE_SCHEME))).resolve()
+
+
+def load(path: Path) -> JobFile:
+    """Read and check a job file.
+
+    Raises:
+        ShoalError: it cannot be read, or the service would refuse it; one line for each problem.
+    """
+    request = _parse(path)
+    refuse(path, problems(request))
+    return JobFile(path.resolve(), request)
+
+
+def refuse(path: Path, found: list[Problem]) -> None:
+    """Raise one error that lists all problems of a job file, if there is any."""
+    if found:
+        raise ShoalError("\n".join(f"{path}: {problem}" for problem in found))
+
+
+def problems(request: Request) -> list[Problem]:
+    """Return everything the service would have against a request, as far as its model and its documentation say."""
+    found = check(operation_shape("CreateTrainingJob", "input"), request, _is_local_uri)
+    return found or _rules(request)
+
+
+def file_uris(value: object, path: str = "") -> list[str]:
+    """Return where in a request `file://` stands: the places to change before it is submitted."""
+    if isinstance(value, dict):
+        return [place for key, item in value.items() for place in file_uris(item, f"{path}.{key}" if path else key)]
+    if isinstance(value, list):
+        return [place for index, item in enumerate(value) for place in file_uris(item, f"{path}[{index}]")]
+    return [path] if isinstance(value, str) and value.strip('"').startswith(FILE_SCHEME) else []
+
+
+@functools.cache
+def operation_shape(operation: str, direction: str) -> Any:
+    """Return the shape of a SageMaker operation's `input` or `output` from the model botocore ships."""
+    # Imported here: botocore takes a tenth of a second, and other verbs do not need it.
+    from botocore.loaders import Loader
+    from botocore.model import ServiceModel
+
+    model = ServiceModel(Loader(include_default_search_paths=True).load_service_model("sagemaker", "service-2"))
+    return getattr(model.operation_model(operation), f"{direction}_shape")
+
+
+def _is_local_uri(shape: Any, value: object) -> bool:
+    return shape.name == "S3Uri" and isinstance(value, str) and value.startswith(FILE_SCHEME) and len(value) <= 1024
+
+
+def _rules(request: Request) -> list[Problem]:
+    """The rules the service enforces and its model does not state. Only for a request the model accepts."""
+    found = []
+    algorithm = request.get("AlgorithmSpecification", {})
+    resources = request.get("ResourceConfig", {})
+    if "ServerlessJobConfig" not in request:
+        if ("TrainingImage" in algorithm) == ("AlgorithmName" in algorithm):
+            found.append(Problem("AlgorithmSpecification", "needs TrainingImage or AlgorithmName, and not both"))
+        if "InstanceGroups" in resources:
+            if "InstanceType" in resources or "InstanceCount" in resources:
+                found.append(Problem("ResourceConfig", "has both InstanceGroups and InstanceType or InstanceCount"))
+        elif not ("InstanceType" in resources and "InstanceCount" in resources):
+            found.append(Problem("ResourceConfig", "needs InstanceType and InstanceCount, or InstanceGroups"))
+        if "StoppingCondition" not in request:
+            found.append(Problem("StoppingCondition", 'is required and missing: {"MaxRuntimeInSeconds": 86400}'))
+    for place, count in _counts(resources):
+        if count < 1:
+            found.append(Problem(place, f"{count} is less than 1"))
+    channels = [channel["ChannelName"] for channel in request.get("InputDataConfig", [])]
+    for index, channel in enumerate(request.get("InputDataConfig", [])):
+        place = f"InputDataConfig[{index}]"
+        if channel["ChannelName"] in channels[:index]:
+            found.append(Problem(f"{place}.ChannelName", f"{show(channel['ChannelName'])} is there twice"))
+        if len(channel["DataSource"]) != 1:
+            found.append(Problem(f"{place}.DataSource", "needs exactly one source, such as S3DataSource"))
+    return found
+
+
+def _counts(resources: Request) -> list[tuple[str, int]]:
+    groups = resources.get("InstanceGroups", [])
+    counts = [
+        (f"ResourceConfig.InstanceGroups[{i}].InstanceCount", group["InstanceCount"]) for i, group in enumerate(groups)
+    ]
+    if "InstanceCount" in resources:
+        counts.append(("ResourceConfig.InstanceCount", resources["InstanceCount"]))
+    return counts
+
+
+def _parse(path: Path) -> Request:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ShoalError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    try:
+        if path.suffix in (".yaml", ".yml"):
+            value = yaml.safe_load(text)
+        else:
+            value = json.loads(text, object_pairs_hook=_no_duplicates)
+    except (ValueError, yaml.YAMLError) as error:
+        raise ShoalError(f"{path}: {' '.join(str(error).split())}") from error
+    if not isinstance(value, dict):
+        raise ShoalError(f"{path}: {show(value)} is not a CreateTrainingJob request: the file must hold an object")
+    return value
+
+
+def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    value: dict[str, object] = {}
+    for key, item in pairs:
+        if key in value:
+            raise ValueError(f"{key!r} is there twice in one object")
+        value[key] = item
+    return value
