@@ -101,7 +101,8 @@ def _present(client: docker.DockerClient, tags: Names, manifest: Path) -> Built 
 
 def _docker_build(dockerfile: str, tag: str, suite: str, root: Path, log: Path, report: Report) -> None:
     def on_step(step: str, seconds: float) -> None:
-        report(f"{step} done in {seconds:.0f} s" if seconds else f"{step} ...")
+        if seconds >= 1:
+            report(f"{step} ({seconds:.0f} s)")
 
     path = root / ".shoal" / "Dockerfile"
     path.write_text(dockerfile)

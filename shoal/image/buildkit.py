@@ -14,7 +14,8 @@ from pathlib import Path
 from shoal.errors import ShoalError
 
 # `#7 [torch 2/2] RUN ...` announces a step; `#7 CACHED`, `#7 DONE 1.2s` and `#7 ERROR` end it.
-_STEP = re.compile(r"^#(\d+) \[([\w-]+) +(\d+/\d+)\] (.*)$")
+_STEP = re.compile(r"^#(\d+) \[([\w-]+) +\d+/\d+\] (.*)$")
+_STEP_WIDTH = 72
 _END = re.compile(r"^#(\d+) (CACHED|DONE|ERROR)")
 
 
@@ -49,8 +50,7 @@ def find_client(environ: Mapping[str, str] = os.environ) -> str:
 def build(arguments: list[str], log: Path, on_step: Callable[[str, float], None]) -> None:
     """Run `docker build ARGUMENTS`; the whole output goes to `log`.
 
-    `on_step(step, seconds)` is called with 0 seconds when a step starts and with its duration when it ends; steps
-    taken from the cache are not mentioned.
+    `on_step(step, seconds)` is called when a step that was not in the cache ends.
 
     Raises:
         ShoalError: the build failed; the message has the step and the last words of its output.
@@ -74,14 +74,20 @@ def build(arguments: list[str], log: Path, on_step: Callable[[str, float], None]
 
 def _follow(line: str, steps: dict[str, tuple[str, float]], on_step: Callable[[str, float], None]) -> None:
     if started := _STEP.match(line):
-        number, stage, position, _ = started.groups()
-        if number not in steps:
-            steps[number] = (f"{stage} {position}", time.monotonic())
-            on_step(steps[number][0], 0.0)
+        number, stage, instruction = started.groups()
+        if number not in steps and not instruction.startswith("FROM"):
+            steps[number] = (f"{stage}: {_short(instruction)}", time.monotonic())
     elif ended := _END.match(line):
         step = steps.get(ended.group(1))
         if step is not None and ended.group(2) == "DONE":
             on_step(step[0], time.monotonic() - step[1])
+
+
+def _short(instruction: str) -> str:
+    """Return what an instruction runs, mounts left out: `apt-install.sh ca-certificates libgomp1 ...`."""
+    words = [word for word in instruction.split() if not word.startswith("--mount") and word not in ("RUN", "\\")]
+    text = " ".join(word.rsplit("/", 1)[-1] if word.startswith("/build/") else word for word in words)
+    return text if len(text) <= _STEP_WIDTH else text[: _STEP_WIDTH - 4] + " ..."
 
 
 def _cause(tail: list[str]) -> str:

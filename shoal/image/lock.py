@@ -37,27 +37,28 @@ def lock(name: str, row: Row, root: Path) -> list[Path]:
         folder / f"build-py{row.python.replace('.', '')}.txt": list(BUILD_TOOLS),
     }
     for path, packages in wanted.items():
-        _compile(name, row, packages, path)
+        resolve("\n".join(packages), path, row.python, f"shoal lock {name}", row.torch_index)
     return list(wanted)
 
 
-def _compile(name: str, row: Row, packages: list[str], path: Path) -> None:
-    command = [
-        uv.find_uv_bin(),
-        "pip",
-        "compile",
-        "--quiet",
-        "--generate-hashes",
-        "--no-emit-index-url",
-        "--no-emit-find-links",
-    ]
-    command += ["--no-annotate", "--custom-compile-command", f"shoal lock {name}", "--python-version", row.python]
-    command += ["--python-platform", "x86_64-manylinux_2_28", "--output-file", str(path), "-"]
-    for folder in _find_links():
-        command += ["--find-links", folder]
-    if row.torch_index is not None and not _find_links():
-        command += ["--extra-index-url", row.torch_index]
-    done = subprocess.run(command, input="\n".join(packages), capture_output=True, text=True, check=False)
+def resolve(packages: str, path: Path, python: str, command: str, torch_index: str | None) -> None:
+    """Write to `path` the set of packages, with hashes, that `packages` (lines of a requirements file) leads to.
+
+    `command` is what the file's head says to run; `torch_index` is asked where this machine has no find-links folder.
+
+    Raises:
+        ShoalError: uv finds no set that fits.
+    """
+    arguments = ["--quiet", "--generate-hashes", "--no-emit-index-url", "--no-emit-find-links", "--no-annotate"]
+    arguments += ["--custom-compile-command", command, "--output-file", str(path)]
+    arguments += ["--python-version", python, "--python-platform", "x86_64-manylinux_2_28"]
+    folders = _find_links()
+    for folder in folders:
+        arguments += ["--find-links", folder]
+    if torch_index is not None and not folders:
+        arguments += ["--extra-index-url", torch_index]
+    uv_compile = [uv.find_uv_bin(), "pip", "compile", *arguments, "-"]
+    done = subprocess.run(uv_compile, input=packages, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ShoalError(f"{path.name}: uv: {done.stderr.strip()}", exit_code=1)
 

@@ -1,0 +1,58 @@
+# Verbs of the project; `make` alone lists them. Each does what it needs first, so any of them works in a fresh clone.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.SUFFIXES:
+
+VENV := .venv/bin
+ROW ?= 2.13-cpu
+
+# What the tests need from Debian beside the engine: to compile smddp, to start hosts in namespaces, to bootstrap a base.
+TEST_PACKAGES := g++ python3-dev libgtest-dev openmpi-bin openssh-server iproute2 busybox-static mmdebstrap
+
+.PHONY: help
+help: ## List the verbs
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
+
+.PHONY: demo
+demo: ## Take a clean machine to a model trained on two hosts
+	@scripts/demo.sh
+
+.PHONY: test
+test: ## Set up everything and run every check and test
+	@scripts/test.sh $(TEST_PACKAGES)
+
+.PHONY: venv
+venv: ## Make .venv with the locked Python packages and the shoal command
+	@scripts/venv.sh
+
+.PHONY: engine engine-stop
+engine: ## Have a Docker engine: the one there is, or Debian's
+	@scripts/engine.sh start
+engine-stop: ## Stop the engine that `make engine` started
+	@scripts/engine.sh stop
+
+.PHONY: image
+image: venv engine ## Build, measure and tag the image of ROW (default 2.13-cpu)
+	@$(VENV)/shoal build $(ROW)
+
+.PHONY: smddp
+smddp: venv ## Compile the collective library and install it in .venv
+	@$(VENV)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps ./smddp_core
+
+.PHONY: lint
+lint: venv ## Formatters, linters, types, rendered Dockerfiles
+	@scripts/lint.sh
+
+.PHONY: format
+format: venv ## Let the formatters rewrite what they would complain about
+	@$(VENV)/ruff check --fix --quiet . ; $(VENV)/ruff format --quiet .
+	@git ls-files 'smddp_core/*.cc' 'smddp_core/*.hpp' | xargs -r $(VENV)/clang-format -i
+
+.PHONY: lock
+lock: venv ## Choose the versions of all Python packages anew
+	@$(VENV)/python scripts/lock.py
+	@$(VENV)/shoal lock $(ROW)
+
+.PHONY: clean
+clean: ## Remove what the other verbs made here (images of the engine stay)
+	rm -rf .venv .shoal runs wheelhouse/*/ smddp_core/build entrypoint/build .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,57 @@
+#!/bin/sh
+# engine.sh start|stop: have a Docker engine that answers.
+# start: uses the one there is; else installs Debian's docker.io and starts it. It asks nothing and says what it does.
+# stop:  stops the engine that `start` started, and no other.
+set -eu
+here=$(dirname "$0")
+. "$here/lib.sh"
+
+state=$(cd "$here/.." && pwd)/.shoal
+ours=$state/dockerd.pid
+log=$state/dockerd.log
+sentence="a Docker engine is needed and none answers: install Docker and start it, or run this as root on Debian"
+
+answers() { # any client will do to ask: the one that builds is chosen later
+    for client in ${DOCKER:-} $(command -v -p docker || true) $(command -v docker || true); do
+        "$client" info >/dev/null 2>&1 && return 0
+    done
+    return 1
+}
+
+start() {
+    answers && return 0
+    need "$sentence" docker.io
+    mkdir -p "$state"
+    if [ -d /run/systemd/system ]; then
+        say "starting the Docker engine (systemctl start docker)"
+        systemctl start docker
+    else
+        say "starting the Docker engine (dockerd, log: .shoal/dockerd.log; stop it with make engine-stop)"
+        setsid dockerd >"$log" 2>&1 </dev/null &
+        echo $! >"$ours"
+    fi
+    waited=0
+    until answers; do
+        if [ -f "$ours" ] && ! kill -0 "$(cat "$ours")" 2>/dev/null; then
+            rm -f "$ours"
+            die "dockerd ended at once: $(tail -n 1 "$log")"
+        fi
+        [ "$waited" -lt 60 ] || die "the Docker engine does not answer after 60 s: see $log"
+        waited=$((waited + 1))
+        sleep 1
+    done
+}
+
+stop() {
+    [ -f "$ours" ] || return 0
+    pid=$(cat "$ours")
+    rm -f "$ours"
+    kill "$pid" 2>/dev/null || return 0
+    while kill -0 "$pid" 2>/dev/null; do sleep 0.2; done
+}
+
+case ${1:-} in
+start) start ;;
+stop) stop ;;
+*) die "usage: engine.sh start|stop" ;;
+esac
