@@ -30,13 +30,10 @@ def find_client(environ: Mapping[str, str] = os.environ) -> str:
     """
     candidates = [environ["DOCKER"]] if environ.get("DOCKER") else list(_on_path("docker", environ.get("PATH", "")))
     for candidate in candidates:
-        if _succeeds(candidate, "buildx", "version"):
+        if _says(candidate, "buildx", "version") is not None:
             return candidate
     for candidate in candidates:
-        done = subprocess.run(
-            [candidate, "version", "--format", "{{.Client.Version}}"], capture_output=True, text=True, check=False
-        )
-        major = re.match(r"\d+", done.stdout)
+        major = re.match(r"\d+", _says(candidate, "version", "--format", "{{.Client.Version}}") or "")
         if major is not None and int(major.group()) <= 22:
             return candidate
     seen = ", ".join(candidates) or "none on PATH"
@@ -92,9 +89,9 @@ def _short(instruction: str) -> str:
 
 def _cause(tail: list[str]) -> str:
     """Pick the line that says why: pip's, apt's, a compiler's; else the engine's own last line."""
-    telling = [line for line in tail if re.search(r"\berror\b|^E: |ERROR:", line, re.IGNORECASE)]
-    lines = [re.sub(r"^#\d+ [\d.]+ ", "", line) for line in (telling or tail)]
-    return (lines or ["no output"])[0].strip()
+    lines = [re.sub(r"^#\d+ ([\d.]+ )?", "", line) for line in tail]
+    telling = [line for line in lines if re.search(r"\berror\b|^E: ", line, re.IGNORECASE)]
+    return (telling or lines[-1:] or ["no output"])[0].strip()
 
 
 def _on_path(program: str, path: str) -> Iterator[str]:
@@ -103,8 +100,10 @@ def _on_path(program: str, path: str) -> Iterator[str]:
             yield found
 
 
-def _succeeds(*command: str) -> bool:
+def _says(*command: str) -> str | None:
+    """Return a command's output, or None where it cannot be run or fails."""
     try:
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:
-        return False
+        return None
+    return done.stdout if done.returncode == 0 else None

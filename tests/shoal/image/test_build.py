@@ -1,0 +1,101 @@
+"""The content hash, the comparison of measured with declared, and the command line's answers to bad input."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.image import build, measure, wheelhouse
+from shoal.image.versions import load
+
+ROOT = Path(__file__).resolve().parents[3]
+VERSIONS = load(ROOT / "versions.yaml")
+ROW = VERSIONS.row("2.13-cpu")
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """Return a folder with what a build of the row reads, and some things it does not."""
+    for name in ("images", "entrypoint", "smddp_core"):
+        ignored = shutil.ignore_patterns("build", "__pycache__", "*.egg-info")
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
+    shutil.copy(ROOT / ".dockerignore", tmp_path)
+    return tmp_path
+
+
+def content_hash(root: Path, dockerfile: str = "FROM scratch") -> str:
+    return build.content_hash(dockerfile, wheelhouse.locks("2.13-cpu", ROW, root), root)
+
+
+def test_what_goes_into_an_image_changes_its_hash(clone: Path) -> None:
+    seen = {content_hash(clone), content_hash(clone, "FROM other")}
+    for relative in ("images/scripts/pip-install.sh", "images/locks/2.13-cpu.txt", "entrypoint/pyproject.toml"):
+        with (clone / relative).open("a") as stream:
+            stream.write("# changed\n")
+        seen.add(content_hash(clone))
+    (clone / "images/scripts/apt-install.sh").chmod(0o644)
+    seen.add(content_hash(clone))
+    assert len(seen) == 6
+
+
+def test_what_does_not_go_in_leaves_the_hash_alone(clone: Path) -> None:
+    before = content_hash(clone)
+    strangers = (
+        "README.md",
+        "images/locks/other-row.txt",
+        "smddp_core/build/x.o",
+        "wheelhouse/2.13-cpu/a.whl",
+        "shoal/a.py",
+    )
+    for relative in strangers:
+        path = clone / relative
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("anything")
+    assert content_hash(clone) == before
+
+
+def measured(**changes: Any) -> dict[str, Any]:
+    return {**{key: getattr(ROW, key) for key in measure.DECLARED}, "smddp": True, **changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "lines"),
+    [
+        ({}, []),
+        ({"torch": "2.13.1"}, ["torch: declared 2.13.0, measured 2.13.1"]),
+        ({"device": "gpu"}, ["device: declared cpu, measured gpu"]),
+        ({"openmpi": None}, ["openmpi: declared 4.1.4, measured None"]),
+        ({"smddp": False}, ["smddp: not registered with torch.distributed"]),
+    ],
+)
+def test_measured_against_declared(changes: dict[str, Any], lines: list[str]) -> None:
+    assert measure.differences(ROW, measured(**changes)) == lines
+
+
+def shoal(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "shoal", *arguments], capture_output=True, text=True, check=False, cwd=cwd
+    )
+
+
+def test_build_of_an_unknown_row() -> None:
+    done = shoal("build", "2.12-cpu")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == "shoal: versions.yaml: no row '2.12-cpu'; did you mean 2.13-cpu? (rows: 2.13-cpu)\n"
+
+
+def test_outside_a_clone(tmp_path: Path) -> None:
+    done = shoal("list", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "no versions.yaml in" in done.stderr
+
+
+def test_list_as_data() -> None:
+    done = shoal("list", "--json")
+    assert done.returncode == 0
+    assert '"torch": "2.13.0"' in done.stdout
+    assert "\x1b" not in done.stdout

@@ -1,0 +1,95 @@
+"""Finding a docker client with BuildKit, and reading its progress."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from shoal.errors import ShoalError
+from shoal.image import buildkit
+
+
+def client(folder: Path, *, version: str, buildx: bool) -> str:
+    """Write a stand-in that answers the two questions a client is asked."""
+    folder.mkdir()
+    path = folder / "docker"
+    path.write_text(f'#!/bin/sh\ncase "$1" in buildx) exit {0 if buildx else 1} ;; version) echo {version} ;; esac\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def path_of(tmp_path: Path) -> dict[str, str]:
+    return {
+        "new without buildx": client(tmp_path / "a", version="28.2.2", buildx=False),
+        "new with buildx": client(tmp_path / "b", version="28.2.2", buildx=True),
+        "old": client(tmp_path / "c", version="20.10.24+dfsg1", buildx=False),
+    }
+
+
+@pytest.mark.parametrize(
+    ("on_path", "expected"),
+    [
+        (["new without buildx", "old"], "old"),
+        (["old", "new with buildx"], "new with buildx"),
+        (["new without buildx", "new with buildx"], "new with buildx"),
+        (["old"], "old"),
+    ],
+)
+def test_the_first_client_that_can(path_of: dict[str, str], on_path: list[str], expected: str) -> None:
+    path = os.pathsep.join(str(Path(path_of[name]).parent) for name in on_path)
+    assert buildkit.find_client({"PATH": path}) == path_of[expected]
+
+
+def test_docker_variable_wins(path_of: dict[str, str]) -> None:
+    environ = {"DOCKER": path_of["old"], "PATH": str(Path(path_of["new with buildx"]).parent)}
+    assert buildkit.find_client(environ) == path_of["old"]
+
+
+@pytest.mark.parametrize("environ", [{"PATH": "/nonexistent"}, {"DOCKER": "/nonexistent/docker"}])
+def test_no_client_is_one_sentence(environ: dict[str, str]) -> None:
+    with pytest.raises(ShoalError, match=r"no docker client with BuildKit .* install the docker-buildx plug-in"):
+        buildkit.find_client(environ)
+
+
+def test_a_client_without_buildkit_does_not_count(path_of: dict[str, str]) -> None:
+    with pytest.raises(ShoalError, match="no docker client with BuildKit"):
+        buildkit.find_client({"PATH": str(Path(path_of["new without buildx"]).parent)})
+
+
+def test_a_failed_build_names_the_cause_and_keeps_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "docker"
+    script.write_text(
+        "#!/bin/sh\n"
+        '[ "$1" = buildx ] && exit 0\n'
+        "echo '#5 [base 2/3] RUN /build/scripts/apt-install.sh gcc'\n"
+        "echo '#5 0.512 E: Unable to locate package gcc'\n"
+        "echo '#5 ERROR: process did not complete'\n"
+        "exit 1\n"
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("DOCKER", str(script))
+    log = tmp_path / "build.log"
+    with pytest.raises(
+        ShoalError, match=r"docker build failed: E: Unable to locate package gcc \(all of it: "
+    ) as caught:
+        buildkit.build(["."], log, lambda step, seconds: None)
+    assert caught.value.exit_code == 1
+    assert "process did not complete" in log.read_text()
+
+
+def test_steps_are_told_when_they_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "docker"
+    script.write_text(
+        "#!/bin/sh\n"
+        "echo '#1 [base 1/3] FROM docker.io/library/shoal-base:debian12'\n"
+        "echo '#2 [base 2/3] RUN --mount=type=bind,source=a     /build/scripts/apt-install.sh python3'\n"
+        "echo '#2 CACHED'\n"
+        "echo '#3 [torch 1/1] RUN --mount=type=bind,source=a     /build/scripts/pip-install.sh /build/x.txt'\n"
+        "echo '#3 DONE 3.0s'\n"
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("DOCKER", str(script))
+    steps: list[str] = []
+    buildkit.build(["."], tmp_path / "log", lambda step, seconds: steps.append(step))
+    assert steps == ["torch: pip-install.sh x.txt"]
