@@ -16,6 +16,16 @@ from shoal.image.versions import Base
 
 ORIGIN_LABEL = "dev.shoal.base.origin"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+# What Debian's own `slim` images leave out, so that pulled and bootstrapped bases hold the same. Licences stay.
+SLIM = (
+    "path-exclude=/usr/share/doc/*",
+    "path-include=/usr/share/doc/*/copyright",
+    "path-exclude=/usr/share/man/*",
+    "path-exclude=/usr/share/info/*",
+    "path-exclude=/usr/share/locale/*",
+    "path-exclude=/usr/share/groff/*",
+    "path-exclude=/usr/share/lintian/*",
+)
 
 
 def ensure(client: docker.DockerClient, name: str, base: Base, apt: AptSettings, log: Path) -> str:
@@ -50,10 +60,11 @@ def _bootstrap(
             exit_code=3,
         )
     command = ["mmdebstrap", "--variant=minbase", f"--keyring={KEYRING}"]
+    command += [f"--dpkgopt={line}" for line in SLIM]
     command += [f"--aptopt={line}" for line in apt.options]
-    if not _is_public(apt.mirror):
-        # A private mirror serves this build only: its name must not travel with the image.
-        command.append('--customize-hook=rm -f "$1/etc/apt/sources.list"')
+    # This host's options and a private mirror serve the bootstrap only: neither may travel with the image.
+    left_behind = ["etc/apt/apt.conf.d/99mmdebstrap"] + ([] if _is_public(apt.mirror) else ["etc/apt/sources.list"])
+    command += [f'--customize-hook=rm -f "$1/{path}"' for path in left_behind]
     command += [base.suite, "-", *apt.sources(base.suite)]
     with log.open("wb") as stderr:
         bootstrap = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr)

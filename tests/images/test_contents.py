@@ -91,3 +91,7 @@ def test_mpi_and_mpi4py_belong_together(host: Host) -> None:
 
 def test_labels(client: docker.DockerClient, image: str) -> None:
     assert client.images.get(image).labels["dev.shoal.row"] == "2.13-cpu"
+
+
+def test_the_build_host_s_apt_options_are_gone(host: Host) -> None:
+    assert host.run("grep -rE '^Acquire::(http|https|Check)' /etc/apt").stdout == ""
