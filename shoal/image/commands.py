@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from shoal import engine
 from shoal.console import err, out
@@ -83,7 +84,7 @@ def build(row: RowName, as_json: JsonFlag = False) -> None:
     start = time.monotonic()
 
     def report(text: str) -> None:
-        err.print(f"[dim]{time.monotonic() - start:6.1f} s[/]  {text}")
+        err.print(Text.assemble((f"{time.monotonic() - start:6.1f} s", "dim"), f"  {text}"))
 
     built = building.build(engine.connect(), versions, row, root, report)
     report(f"{'built' if built.fresh else 'unchanged'}: {built.size_bytes / 1e6:.0f} MB")
