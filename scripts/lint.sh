@@ -16,7 +16,7 @@ check mypy entrypoint/src
 check mypy tests/entrypoint
 check mypy -p smdistributed.dataparallel
 check mypy tests/smddp
-git ls-files 'smddp_core/*.cc' 'smddp_core/*.hpp' | check xargs -r clang-format --dry-run --Werror
+git ls-files 'smddp_core/*.cpp' 'smddp_core/*.hpp' | check xargs -r clang-format --dry-run --Werror
 git ls-files '*.sh' .ci/run | check xargs -r shellcheck --external-sources --source-path=SCRIPTDIR
 git ls-files 'images/rendered/*.Dockerfile' | check xargs -r hadolint --config images/hadolint.yaml
 check shoal render --check

@@ -3,7 +3,6 @@
 import sys
 
 import typer
-from rich.text import Text
 from rich.markup import escape
 
 from shoal.console import err
