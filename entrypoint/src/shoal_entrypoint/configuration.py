@@ -1,0 +1,208 @@
+"""The three JSON files of a job -> frozen values. No decision about how to launch is taken here.
+
+Every error is one line that names the file, the place in it and what was expected, because it ends up in the
+1024 characters a user sees of a failed job.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Mapping
+
+from shoal_entrypoint import hyperparameters
+from shoal_entrypoint.outcome import JobError
+
+__all__ = ["Job", "Resource", "load_job", "load_resource", "read_object"]
+
+_DEFAULT_GROUP = "homogeneousCluster"
+_LOG_LEVEL_INFO = 20
+
+# Any of these makes the current instance group a distribution group when the job does not name the groups.
+_ENABLE_FLAGS = (
+    "sagemaker_parameter_server_enabled",
+    "sagemaker_multi_worker_mirrored_strategy_enabled",
+    "sagemaker_mpi_enabled",
+    "sagemaker_distributed_dataparallel_enabled",
+    "sagemaker_pytorch_ddp_enabled",
+    "sagemaker_torch_distributed_enabled",
+    "sagemaker_pytorch_xla_multi_worker_enabled",
+)
+
+
+@dataclass(frozen=True)
+class Resource:
+    """resourceconfig.json: which hosts there are and which one this is."""
+
+    raw: dict[str, Any]
+    current_host: str
+    hosts: tuple[str, ...]
+    current_instance_type: str
+    current_group: str
+    network_interface: str
+    groups: tuple[dict[str, Any], ...]
+
+    @property
+    def group_names(self) -> list[str]:
+        """Names of the instance groups in file order."""
+        return [group["instance_group_name"] for group in self.groups]
+
+    def group_hosts(self, name: str) -> list[str]:
+        """Hosts of one group; every host when the file has no groups."""
+        for group in self.groups:
+            if group["instance_group_name"] == name:
+                return list(group["hosts"])
+        return [] if self.groups else list(self.hosts)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything the files and the environment say about a job."""
+
+    resource: Resource
+    inputs: dict[str, Any]
+    user_hyperparameters: dict[str, Any]
+    framework_parameters: dict[str, Any]
+    program: str
+    submit_directory: str | None
+    log_level: int
+    job_name: str | None
+    region: str
+    framework_module: str | None
+    distribution_groups: tuple[str, ...]
+    distribution_hosts: tuple[str, ...]
+
+    @property
+    def master(self) -> str:
+        """The host that ranks meet at."""
+        return (self.distribution_hosts or self.resource.hosts)[0]
+
+    @property
+    def instance_type(self) -> str:
+        """The type EFA rules go by: the estimator's word, else the platform's."""
+        return str(self.framework_parameters.get("sagemaker_instance_type") or self.resource.current_instance_type)
+
+    def enabled(self, flag: str) -> bool:
+        """Whether a launcher's flag is on."""
+        return self.framework_parameters.get(flag) is True
+
+    @property
+    def in_distribution(self) -> bool:
+        """Whether this host takes part in the distributed launch."""
+        return self.resource.current_host in self.distribution_hosts
+
+
+def read_object(path: Path, required: bool = True) -> dict[str, Any]:
+    """Read a JSON object, or say in one line why it cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if not required:
+            return {}
+        raise JobError(f"{path}: not found. The platform writes it; for a run by hand, make it first.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise JobError(f"{path}: cannot be read: {error}") from error
+    try:
+        value = json.loads(text) if text.strip() or required else {}
+    except ValueError as error:
+        where = f" line {error.lineno}, column {error.colno}:" if isinstance(error, json.JSONDecodeError) else ""
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+        raise JobError(f"{path}:{where} not JSON: {reason}") from None
+    if not isinstance(value, dict):
+        raise JobError(f"{path}: a JSON object was expected, not {type(value).__name__}")
+    return value
+
+
+def load_resource(config: Path) -> Resource:
+    """Read resourceconfig.json; `hosts` and `current_host` are required."""
+    path = config / "resourceconfig.json"
+    raw = read_object(path)
+    hosts = _required(path, raw, "hosts", list)
+    if not hosts or not all(isinstance(host, str) and host for host in hosts):
+        raise JobError(f"{path}: hosts: a list of host names was expected, not {json.dumps(hosts)}")
+    current = _required(path, raw, "current_host", str)
+    if current not in hosts:
+        raise JobError(f"{path}: current_host: {current} is not one of hosts {', '.join(hosts)}")
+    groups = raw.get("instance_groups") or []
+    for group in groups:
+        for key, kind in (("instance_group_name", str), ("hosts", list)):
+            if not isinstance(group, dict) or not isinstance(group.get(key), kind):
+                raise JobError(f"{path}: instance_groups: {json.dumps(group)} has no {key}")
+    return Resource(
+        raw=raw,
+        current_host=current,
+        hosts=tuple(hosts),
+        current_instance_type=str(raw.get("current_instance_type") or "local"),
+        current_group=str(raw.get("current_group_name") or _DEFAULT_GROUP),
+        network_interface=str(raw.get("network_interface_name") or "eth0"),
+        groups=tuple(groups),
+    )
+
+
+def load_job(config: Path, resource: Resource, environ: Mapping[str, str]) -> Job:
+    """Read the other two files; the environment wins where the contract says so."""
+    path = config / "hyperparameters.json"
+    user, reserved = hyperparameters.split(hyperparameters.decode(read_object(path)))
+    program = environ.get("SAGEMAKER_PROGRAM") or reserved.get("sagemaker_program")
+    if not program or not isinstance(program, str):
+        raise JobError(
+            f"{path}: sagemaker_program: missing. Name the script to run there, or in the environment variable"
+            " SAGEMAKER_PROGRAM."
+        )
+    parameters = hyperparameters.framework_parameters(reserved)
+    groups = _distribution_groups(parameters, resource)
+    submit = reserved.get("sagemaker_submit_directory") or environ.get("SAGEMAKER_SUBMIT_DIRECTORY")
+    name = reserved.get("sagemaker_job_name") or environ.get("TRAINING_JOB_NAME")
+    return Job(
+        resource=resource,
+        inputs=read_object(config / "inputdataconfig.json", required=False),
+        user_hyperparameters=user,
+        framework_parameters=parameters,
+        program=program,
+        submit_directory=None if submit is None else str(submit),
+        log_level=_log_level(path, reserved, environ),
+        job_name=None if name is None else str(name),
+        region=_region(reserved, environ),
+        framework_module=environ.get("SAGEMAKER_TRAINING_MODULE"),
+        distribution_groups=groups,
+        distribution_hosts=_distribution_hosts(groups, resource),
+    )
+
+
+def _required(path: Path, raw: Mapping[str, Any], key: str, kind: type) -> Any:
+    if key not in raw:
+        raise JobError(f"{path}: {key}: missing")
+    if not isinstance(raw[key], kind):
+        raise JobError(f"{path}: {key}: {kind.__name__} was expected, not {json.dumps(raw[key])}")
+    return raw[key]
+
+
+def _log_level(path: Path, reserved: Mapping[str, Any], environ: Mapping[str, str]) -> int:
+    value = reserved.get("sagemaker_container_log_level")
+    if value is None:
+        value = environ.get("SAGEMAKER_CONTAINER_LOG_LEVEL") or _LOG_LEVEL_INFO
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise JobError(f"{path}: sagemaker_container_log_level: a number was expected, not {value!r}") from None
+
+
+def _region(reserved: Mapping[str, Any], environ: Mapping[str, str]) -> str:
+    names = ("AWS_REGION", "SAGEMAKER_REGION", "AWS_DEFAULT_REGION")
+    return str(reserved.get("sagemaker_region") or next((environ[name] for name in names if environ.get(name)), ""))
+
+
+def _distribution_groups(parameters: Mapping[str, Any], resource: Resource) -> tuple[str, ...]:
+    named = parameters.get("sagemaker_distribution_instance_groups")
+    if named:
+        return tuple(str(name) for name in named)
+    return (resource.current_group,) if any(parameters.get(flag) is True for flag in _ENABLE_FLAGS) else ()
+
+
+def _distribution_hosts(groups: tuple[str, ...], resource: Resource) -> tuple[str, ...]:
+    if not groups:
+        return ()
+    if not resource.groups:
+        return resource.hosts
+    return tuple(host for name in resource.group_names if name in groups for host in resource.group_hosts(name))

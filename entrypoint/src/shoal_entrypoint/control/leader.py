@@ -1,0 +1,216 @@
+"""The first host's side of the control channel: it admits the others, and decides how the job ended."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any
+
+from shoal_entrypoint import network
+from shoal_entrypoint.configuration import Resource
+from shoal_entrypoint.control.link import Link
+from shoal_entrypoint.log import log
+from shoal_entrypoint.outcome import SUCCESS, JobError, Outcome
+from shoal_entrypoint.supervise import STOP_GRACE_SECONDS, Supervisor
+
+__all__ = ["Leader"]
+
+# Connections that have not said who they are: a bound for strangers.
+_STRANGERS = 64
+_HELLO_SECONDS = 10.0
+# How long a job that failed early waits for hosts that are still starting, to tell them.
+_FAREWELL_SECONDS = 30.0
+_BYE_SECONDS = 30.0
+# A rank that fails because another host died may be noticed before the death: give the cause time to arrive.
+_CAUSE_SECONDS = 0.5
+
+
+class Leader:
+    """See the package's docstring for the protocol."""
+
+    def __init__(self, resource: Resource, supervisor: Supervisor, port: int, join_seconds: float) -> None:
+        self._me = resource.current_host
+        self._others = [host for host in resource.hosts if host != self._me]
+        self._supervisor = supervisor
+        self._deadline = time.monotonic() + join_seconds
+        self._join_seconds = join_seconds
+        self._strangers: dict[Link, float] = {}
+        self._links: dict[str, Link] = {}
+        self._hosts: dict[Link, str] = {}
+        self._cards: dict[str, dict[str, Any]] = {}
+        self._ready: set[str] = set()
+        self._done: set[str] = set()
+        self._gone: set[str] = set()  # said bye, or died
+        self._result: Outcome | None = None
+        supervisor.on_stop = self._tell_stop
+        self._listener = _listen(port)
+        supervisor.watch(self._listener, self._accept)
+
+    def exchange(self, card: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """Wait for every host's card and hand all of them to all."""
+        self._cards[self._me] = card
+        remaining = max(0.0, self._deadline - time.monotonic())
+        self._wait_for(lambda: len(self._cards) > len(self._others), remaining)
+        missing = [host for host in self._others if host not in self._links]
+        if missing:
+            raise JobError(f"{', '.join(missing)}: did not join the job within {self._join_seconds:.0f} s of its start")
+        self._wait_for(lambda: len(self._cards) > len(self._others), None)
+        self._broadcast("cards", cards=self._cards)
+        return self._cards
+
+    def ready(self) -> None:
+        """Wait until every host can start."""
+        self._wait_for(lambda: len(self._ready) == len(self._others), None)
+        self._broadcast("go")
+
+    def settle(self, outcome: Outcome) -> Outcome:
+        """Wait for the end of every host, or of the first that fails, and announce it."""
+        if outcome.failed and self._result is None:
+            self._supervisor.wait(lambda: self._result is not None, timeout=_CAUSE_SECONDS)
+        if outcome.failed:
+            self._decide(outcome)
+        self._supervisor.wait(lambda: self._result is not None or len(self._done) == len(self._others))
+        self._decide(SUCCESS)
+        missing = [host for host in self._others if host not in self._links and host not in self._gone]
+        if missing:
+            log(f"waiting up to {_FAREWELL_SECONDS:.0f} s for {', '.join(missing)}, to say that the job has failed")
+        limit = _FAREWELL_SECONDS if missing else _BYE_SECONDS
+        if self._supervisor.stop is not None:
+            limit = max(limit, STOP_GRACE_SECONDS)  # the others may still be saving their work
+        self._supervisor.wait(lambda: len(self._gone) == len(self._others), timeout=limit)
+        self._supervisor.unwatch(self._listener)
+        self._listener.close()
+        silent = [host for host in self._others if host not in self._gone]
+        if silent and not self._decided.failed:
+            return Outcome(1, f"{', '.join(silent)}: said that all was done, then did not confirm the end of the job")
+        return self._decided
+
+    def leave(self) -> None:
+        """The leader has left already: it waits for every `bye` in settle."""
+
+    @property
+    def _decided(self) -> Outcome:
+        return self._result or SUCCESS
+
+    def _wait_for(self, done: Any, timeout: float | None) -> None:
+        self._supervisor.wait(
+            lambda: done() or self._supervisor.abort is not None or self._supervisor.stop is not None, timeout=timeout
+        )
+        if self._supervisor.abort is not None:
+            raise JobError(self._supervisor.abort.failure or "", self._supervisor.abort.exit_code)
+        if self._supervisor.stop is not None:
+            raise stopped_early(self._supervisor.stop)
+
+    def _broadcast(self, kind: str, **fields: Any) -> None:
+        for link in list(self._links.values()):
+            link.send(kind, **fields)
+
+    def _decide(self, outcome: Outcome) -> None:
+        """The first decision stands."""
+        if self._result is None:
+            self._result = outcome
+            self._broadcast("result", exit_code=outcome.exit_code, failure=outcome.failure)
+
+    def _fail(self, outcome: Outcome) -> None:
+        self._decide(outcome)
+        if self._supervisor.abort is None and self._decided.failed:
+            self._supervisor.abort = self._decided
+
+    def _tell_stop(self, signum: int) -> None:
+        self._broadcast("stop", signal=int(signum))
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        now = time.monotonic()
+        for link in [link for link, since in self._strangers.items() if now - since > _HELLO_SECONDS]:
+            del self._strangers[link]
+            link.close()
+        if len(self._strangers) >= _STRANGERS:
+            connection.close()
+            return
+        try:
+            self._strangers[Link(self._supervisor, connection, self._message, self._closed)] = now
+        except OSError:
+            connection.close()  # gone before it was looked at
+
+    def _hello(self, link: Link, host: str) -> None:
+        known = network.addresses(host) if host in self._others else []
+        refusal = None
+        if host not in self._others:
+            refusal = f"{host} is not one of this job's hosts"
+        elif host in self._links:
+            refusal = f"{host} has joined already"
+        elif link.peer not in known:
+            refusal = (
+                f"{link.peer} is not an address of {host} here ({', '.join(known) or 'the name does not resolve'})"
+            )
+        if refusal:
+            log(f"refused a connection: {refusal}")
+            link.send("refused", reason=refusal, retry=host in self._others and host not in self._links)
+            link.close()
+            return
+        self._links[host] = link
+        self._hosts[link] = host
+        link.send("welcome")
+        if self._result is not None:
+            link.send("result", exit_code=self._result.exit_code, failure=self._result.failure)
+        elif self._supervisor.stop is not None:
+            link.send("stop", signal=int(self._supervisor.stop))
+
+    def _message(self, link: Link, message: dict[str, Any]) -> None:
+        host = self._hosts.get(link)
+        kind = message["type"]
+        if host is None:
+            self._strangers.pop(link, None)
+            if kind == "hello":
+                self._hello(link, str(message.get("host")))
+            else:
+                link.close()
+        elif kind == "card":
+            self._cards[host] = dict(message.get("card") or {})
+        elif kind == "ready":
+            self._ready.add(host)
+        elif kind == "stop":
+            self._supervisor.request_stop(int(message["signal"]))
+        elif kind == "done":
+            self._done.add(host)
+            if message["exit_code"] != 0:
+                self._fail(Outcome(int(message["exit_code"]), str(message["failure"])))
+        elif kind == "bye":
+            self._gone.add(host)
+            link.close()
+
+    def _closed(self, link: Link) -> None:
+        self._strangers.pop(link, None)
+        host = self._hosts.get(link)
+        if host is None:
+            return
+        self._gone.add(host)
+        text = f"{host}: died before the job ended (its connection to {self._me} broke)"
+        if self._result is None:
+            self._fail(Outcome(1, text))
+        elif not self._result.failed:
+            self._result = Outcome(1, text)
+
+
+def stopped_early(signum: int) -> JobError:
+    """The job was stopped before the user's code ran."""
+    return JobError(f"Stopped by signal {int(signum)} before the script was started.", 128 + int(signum))
+
+
+def _listen(port: int) -> socket.socket:
+    errors: list[str] = []
+    for family, dual in ((socket.AF_INET6, True), (socket.AF_INET, False)):
+        if dual and not socket.has_dualstack_ipv6():
+            continue
+        try:
+            listener = socket.create_server(("", port), family=family, backlog=1024, dualstack_ipv6=dual)
+        except OSError as error:  # IPv6 switched off in this container, or the port is taken
+            errors.append(str(error))
+            continue
+        listener.setblocking(False)
+        return listener
+    raise JobError(f"control port {port}: {errors[-1]}. SHOAL_CONTROL_PORT sets another one, the same on every host.")

@@ -1,0 +1,104 @@
+"""What this host has: allowed CPUs, GPUs, Neuron cores, EFA. Probed once per job, with at most two helper processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Mapping, NamedTuple
+
+__all__ = ["Devices", "allowed_cpus", "cgroup_cpu_limit", "efa_devices", "probe"]
+
+_PROBE_TIMEOUT_SECONDS = 60
+_TRN2_CORES = 64  # neuron-ls reports physical cores there, jobs get logical ones
+
+
+class Devices(NamedTuple):
+    """Counts of what ranks can use."""
+
+    cpus: int
+    gpus: int
+    neurons: int
+    efa: bool
+    infiniband: bool
+
+
+def probe(instance_type: str, environ: Mapping[str, str]) -> Devices:
+    """Look at this host."""
+    efa, other = efa_devices(Path("/sys/class/infiniband"))
+    forced = environ.get("SHOAL_EFA")
+    return Devices(
+        cpus=allowed_cpus(Path("/sys/fs/cgroup")),
+        gpus=_gpus(),
+        neurons=_TRN2_CORES if instance_type == "ml.trn2.48xlarge" else _neurons(),
+        efa=efa if forced is None else forced == "1",
+        infiniband=other,
+    )
+
+
+def allowed_cpus(cgroup: Path) -> int:
+    """CPUs this container may use: its affinity mask, bounded by its cgroup quota."""
+    count = len(os.sched_getaffinity(0))
+    limit = cgroup_cpu_limit(cgroup)
+    return count if limit is None else max(1, min(count, int(limit)))
+
+
+def cgroup_cpu_limit(cgroup: Path) -> float | None:
+    """CPU quota in CPUs (v2: cpu.max, v1: cpu.cfs_*_us), or None when there is none."""
+    try:
+        quota, period = (cgroup / "cpu.max").read_text().split()
+    except (OSError, ValueError):
+        try:
+            quota = (cgroup / "cpu" / "cpu.cfs_quota_us").read_text().strip()
+            period = (cgroup / "cpu" / "cpu.cfs_period_us").read_text().strip()
+        except OSError:
+            return None
+    try:
+        return int(quota) / int(period) if int(quota) > 0 and int(period) > 0 else None
+    except ValueError:  # "max"
+        return None
+
+
+def efa_devices(root: Path) -> tuple[bool, bool]:
+    """(an EFA device exists, another InfiniBand device exists). Names vary (efa_0, rdmap0s6); drivers do not."""
+    efa = other = False
+    for device in sorted(root.glob("*")):
+        driver = device / "device" / "driver"
+        name = driver.resolve().name if driver.exists() else device.name
+        if name.startswith("efa"):
+            efa = True
+        else:
+            other = True
+    return efa, other
+
+
+def _gpus() -> int:
+    # Device files answer in microseconds; nvidia-smi can take a second and is asked only without them.
+    nodes = [node for node in os.listdir("/dev") if re.fullmatch(r"nvidia\d+", node)]
+    if nodes:
+        return len(nodes)
+    lines = _output(["nvidia-smi", "--list-gpus"]).splitlines()
+    return sum(line.startswith("GPU ") for line in lines)
+
+
+def _neurons() -> int:
+    text = _output(["neuron-ls", "-j"])
+    try:
+        return sum(int(device["nc_count"]) for device in json.loads(text)) if text else 0
+    except (ValueError, KeyError, TypeError):
+        return 0
+
+
+def _output(argv: list[str]) -> str:
+    if shutil.which(argv[0]) is None:
+        return ""
+    try:
+        done = subprocess.run(
+            argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=_PROBE_TIMEOUT_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""

@@ -1,0 +1,51 @@
+"""The failure file: its text, and writing it without ever turning a failure into a success."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shoal_entrypoint.log import log
+from shoal_entrypoint.outcome import JobError, Outcome
+
+__all__ = ["command_failure", "record", "to_exit_code"]
+
+_SIGKILL_EXIT = 137
+# Enough for a deep traceback; the platform shows the first 1024 characters.
+_MESSAGE_LIMIT = 16 * 1024
+
+
+def to_exit_code(returncode: int) -> int:
+    """A process's end as a container exit code: signals as shells report them."""
+    return 128 - returncode if returncode < 0 else returncode
+
+
+def command_failure(error_class: str, exit_code: int, message: str, argv: list[str]) -> JobError:
+    """A command of the job ended badly: the text that existing tools parse."""
+    if len(message) > _MESSAGE_LIMIT:
+        half = _MESSAGE_LIMIT // 2
+        message = message[:half] + "\n[...]\n" + message[-half:]
+    lines = [f"{error_class}:", f"ExitCode {exit_code}", f'ErrorMessage "{message}"']
+    if exit_code == _SIGKILL_EXIT:
+        lines.append('ExtraInfo "OutOfMemory: Process killed by SIGKILL (signal 9)"')
+    lines.append(f'Command "{" ".join(argv)}"')
+    return JobError("\n".join(lines), exit_code)
+
+
+def record(outcome: Outcome, failure: Path, success: Path) -> int:
+    """Write `success` or `failure` and return the exit code. A failure file that the user's code wrote is kept."""
+    if not outcome.failed:
+        try:
+            success.parent.mkdir(parents=True, exist_ok=True)
+            success.touch()
+        except OSError as error:
+            log(f"{success}: cannot be written: {error}")
+        return 0
+    text = outcome.failure or f"Failed with exit code {outcome.exit_code}."
+    log(f"failed with exit code {outcome.exit_code}; {failure} says why")
+    try:
+        failure.parent.mkdir(parents=True, exist_ok=True)
+        if not failure.exists() or failure.stat().st_size == 0:
+            failure.write_text(text, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        log(f"{failure}: cannot be written: {error}. It would say:\n{text}")
+    return outcome.exit_code

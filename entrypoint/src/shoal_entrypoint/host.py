@@ -1,0 +1,143 @@
+"""One host's part of a job: read its files, meet the others, fetch, install, run, explain a failure."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Mapping
+
+from shoal_entrypoint import code, plan, processes, ssh
+from shoal_entrypoint.capture import Capture, failing_rank
+from shoal_entrypoint.configuration import Resource, load_job
+from shoal_entrypoint.control import Alone
+from shoal_entrypoint.control.leader import Leader
+from shoal_entrypoint.control.worker import Worker
+from shoal_entrypoint.failure import command_failure, to_exit_code
+from shoal_entrypoint.launchers.settings import MPI_FAMILY, choose
+from shoal_entrypoint.outcome import SUCCESS, JobError, Outcome
+from shoal_entrypoint.paths import Paths
+from shoal_entrypoint.supervise import Finished, Supervisor
+
+__all__ = ["run"]
+
+_LAST_LINES = 20
+
+
+def run(
+    resource: Resource,
+    paths: Paths,
+    supervisor: Supervisor,
+    channel: Alone | Leader | Worker,
+    environ: Mapping[str, str],
+) -> Outcome:
+    """Do this host's part. Raises JobError when it fails."""
+    job = load_job(paths.config, resource, environ)
+    me = resource.current_host
+    shares_mpi = choose(job) in MPI_FAMILY and len(job.distribution_hosts) > 1
+    leads = shares_mpi and job.distribution_hosts[0] == me
+    cards = channel.exchange(_card(paths, shares_mpi, leads))
+    code.fetch(job, paths.code)
+    entry = code.find_entry(job, paths.code)
+    code.check(entry, paths.code)
+    work = plan.make(job, paths, entry, environ)
+    if work.uses_mpi:
+        paths.make_run()
+        ssh.write_private(paths.run / "rank.env", plan.rank_environment_file(work.env))
+        if leads or not shares_mpi:
+            ssh.require("mpirun", "openmpi-bin")
+    for error_class, argv in code.installs(entry, paths.code):
+        finished = supervisor.run(argv, str(paths.code), work.env)
+        if finished.returncode:
+            raise _failed(error_class, argv, finished, work, supervisor)
+    if shares_mpi:
+        _prepare_ssh(paths, supervisor, cards, work, me)
+        supervisor.targets = lambda: processes.ranks(os.getpid())
+    channel.ready()
+    if not work.leads(me):
+        return SUCCESS  # its ranks are the first host's business; sshd serves until the job is settled
+    supervisor.targets = lambda: _targets(work, entry)
+    finished = supervisor.run(work.argv, str(paths.code), work.env)
+    if supervisor.abort is not None:
+        return supervisor.abort
+    if finished.returncode:
+        raise _failed("ExecuteUserScriptError", work.argv, finished, work, supervisor)
+    return SUCCESS
+
+
+def _card(paths: Paths, shares_mpi: bool, leads: bool) -> dict[str, str]:
+    """The public halves of this host's keys, made for this job."""
+    if not shares_mpi:
+        return {}
+    paths.make_run()
+    if leads:
+        ssh.require("ssh", "openssh-client")
+        return {"ssh_key": ssh.make_key(paths.run / "id_ed25519")}
+    ssh.require("sshd", "openssh-server")
+    return {"ssh_host_key": ssh.make_key(paths.run / "host_key")}
+
+
+def _prepare_ssh(
+    paths: Paths, supervisor: Supervisor, cards: Mapping[str, Mapping[str, object]], work: plan.Plan, me: str
+) -> None:
+    port = _port()
+    first, others = work.hosts[0], work.hosts[1:]
+    if me == first:
+        keys = {host: ssh.public_key(cards[host], "ssh_host_key", host) for host in others}
+        ssh.write_private(paths.run / "known_hosts", ssh.known_hosts(keys, port))
+        ssh.write_private(paths.run / "ssh_config", ssh.client_config(paths.run, port))
+    else:
+        key = ssh.public_key(cards[first], "ssh_key", first)
+        ssh.start_server(supervisor, paths.run, port, key, work.env)
+
+
+def _port() -> int:
+    text = os.environ.get("SHOAL_SSH_PORT") or str(ssh.DEFAULT_PORT)
+    if not text.isdigit():
+        raise JobError(f"SHOAL_SSH_PORT: a number was expected, not {text!r}")
+    return int(text)
+
+
+def _targets(work: plan.Plan, entry: code.Entry) -> list[int]:
+    """Who gets SIGTERM first.
+
+    MPI: the ranks themselves, because mpirun would kill them one second after passing it on. A shell script: all of it,
+    because a shell that waits for a command acts on no signal. A Python script: only it, because its data loaders
+    would die under its hands; what it leaves behind is ended afterwards.
+    """
+    below = processes.descendants(os.getpid())
+    if work.uses_mpi:
+        return processes.ranks(os.getpid()) or below
+    return below if entry.kind == code.Kind.COMMAND else below[:1]
+
+
+def _failed(error_class: str, argv: list[str], finished: Finished, work: plan.Plan, supervisor: Supervisor) -> JobError:
+    exit_code = to_exit_code(finished.returncode or 0)
+    message = _message(finished.stdout, finished.stderr, work)
+    if len(work.hosts) > 1 and not work.uses_mpi:
+        message = f"{message}\non {work.env['SM_CURRENT_HOST']}"
+    if supervisor.stop is not None:
+        name = signal.Signals(supervisor.stop).name
+        message = f"Stopped by {name}: the script was asked to end and ended with exit code {exit_code}.\n{message}"
+    return command_failure(error_class, exit_code, message.strip(), argv)
+
+
+def _message(stdout: Capture, stderr: Capture, work: plan.Plan) -> str:
+    """The reason, most telling line first: only the first 1024 characters are shown to most users."""
+    rank = failing_rank(stderr.tail()) if work.uses_mpi else None
+    traceback = stderr.traceback(rank) or stdout.traceback(rank)
+    if traceback is None and work.uses_mpi and rank is None:
+        rank = stderr.first_rank()
+        traceback = stderr.traceback(rank)
+    where = "" if rank is None else f"rank {rank} on {work.host_of(rank)}"
+    if traceback is None:
+        lines = stderr.rank_lines(rank, _LAST_LINES) or stderr.rank_lines(None, _LAST_LINES)
+        return "\n".join([*([f"{where}:"] if where else []), *lines])
+    return "\n".join([_summary(traceback), *([where] if where else []), traceback])
+
+
+def _summary(traceback: str) -> str:
+    """The exception's own line: the last one that is not indented, but for what libraries print afterwards."""
+    lines = traceback.splitlines()
+    starts = [index for index, line in enumerate(lines) if line.startswith("Traceback")]
+    after = lines[(starts[-1] if starts else 0) + 1 :]
+    return next((line for line in after if line and not line.startswith((" ", "\t"))), lines[-1])

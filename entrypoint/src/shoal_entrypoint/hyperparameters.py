@@ -1,0 +1,72 @@
+"""Hyperparameters: strings in a JSON file -> typed values -> the user's command line.
+
+The rules are those scripts rely on today: every value is tried as JSON and kept as it is when it is not; keys are
+sorted by their bytes; one letter gets one dash. `sagemaker_*` keys steer the launch and never reach the script.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Mapping
+
+__all__ = ["decode", "framework_parameters", "split", "to_arguments"]
+
+_RESERVED_PREFIX = "sagemaker_"
+_RESERVED = {"_tuning_objective_metric", "default_user_module_name"}
+
+# Reserved keys that `train` consumes itself; the remaining reserved ones are reported as SM_FRAMEWORK_PARAMS.
+_CONSUMED = {
+    "sagemaker_program",
+    "sagemaker_submit_directory",
+    "sagemaker_enable_cloudwatch_metrics",
+    "sagemaker_container_log_level",
+    "sagemaker_job_name",
+    "sagemaker_region",
+    "sagemaker_s3_output",
+    "_tuning_objective_metric",
+    "default_user_module_name",
+}
+
+
+def decode(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Decode each value. SDKs send JSON ('"bert"', '10'), people send bare words (bert); both are meant."""
+    return {key: _decode_one(value) for key, value in values.items()}
+
+
+def _decode_one(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def split(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Separate the user's hyperparameters from the reserved ones, each in file order."""
+    user: dict[str, Any] = {}
+    reserved: dict[str, Any] = {}
+    for key, value in values.items():
+        (reserved if key.startswith(_RESERVED_PREFIX) or key in _RESERVED else user)[key] = value
+    return user, reserved
+
+
+def framework_parameters(reserved: Mapping[str, Any]) -> dict[str, Any]:
+    """The reserved keys that describe the launch, as SM_FRAMEWORK_PARAMS shows them."""
+    return {key: value for key, value in reserved.items() if key not in _CONSUMED}
+
+
+def to_arguments(values: Mapping[str, Any]) -> list[str]:
+    """The user script's command line."""
+    arguments: list[str] = []
+    for key in sorted(values, key=lambda name: name.encode("utf-8", "surrogatepass")):
+        arguments += ["-" + key if len(key) == 1 else "--" + key, _argument(values[key])]
+    return arguments
+
+
+def _argument(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, dict):
+        return ",".join(f"{key}={value[key]}" for key in sorted(value))
+    return str(value)

@@ -1,0 +1,68 @@
+"""What the two mpirun command lines share: hosts, EFA settings, custom options, and values that the user's win over."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Mapping
+
+from shoal_entrypoint.outcome import JobError
+
+__all__ = ["custom_options", "efa_nccl", "efa_rdma", "export", "hosts_option"]
+
+# Instance types whose NCCL runs over EFA, and those whose EFA reads GPU memory directly.
+_EFA_RDMA = {
+    f"ml.{name}"
+    for name in (
+        "p4d.24xlarge",
+        "p4de.24xlarge",
+        "p5.48xlarge",
+        "p5e.48xlarge",
+        "p5en.48xlarge",
+        "p6-b200.48xlarge",
+        "trn1.32xlarge",
+        "p6e-gb200.36xlarge",
+    )
+}
+_EFA_NCCL = _EFA_RDMA | {f"ml.{name}" for name in ("g4dn.8xlarge", "g4dn.12xlarge", "g5.48xlarge", "p3dn.24xlarge")}
+
+
+def hosts_option(hosts: tuple[str, ...], slots: int) -> str:
+    """`--host`: a slot count only where it differs from mpirun's default of one."""
+    return ",".join(host if slots == 1 else f"{host}:{slots}" for host in hosts)
+
+
+def efa_nccl(instance_type: str, environ: Mapping[str, str]) -> list[str]:
+    """NCCL's protocol over EFA."""
+    return export("NCCL_PROTO", "simple", environ) if instance_type in _EFA_NCCL else []
+
+
+def efa_rdma(instance_type: str, environ: Mapping[str, str]) -> list[str]:
+    """Direct reads of GPU memory."""
+    return export("FI_EFA_USE_DEVICE_RDMA", "1", environ) if instance_type in _EFA_RDMA else []
+
+
+def export(name: str, default: str, environ: Mapping[str, str]) -> list[str]:
+    """`-x NAME=value`, with the user's value if there is one."""
+    return ["-x", f"{name}={environ.get(name) or default}"]
+
+
+def custom_options(text: str, environ: Mapping[str, str]) -> tuple[str, list[str]]:
+    """The user's own mpirun options -> (NCCL_DEBUG, the other words in order)."""
+    debug = environ.get("NCCL_DEBUG") or "INFO"
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise JobError(f"custom_mpi_options: {text!r}: {error}") from None
+    rest: list[str] = []
+    position = 0
+    while position < len(words):
+        word = words[position]
+        position += 1
+        if word == "--NCCL_DEBUG" and position < len(words):
+            debug = words[position]
+            position += 1
+        elif word.startswith("--NCCL_DEBUG="):
+            debug = word.partition("=")[2]
+        else:
+            rest.append(word)
+    return debug, rest

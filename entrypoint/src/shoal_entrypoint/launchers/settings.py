@@ -1,0 +1,103 @@
+"""What every launcher needs to know, and which launcher a job asks for."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, NamedTuple
+
+from shoal_entrypoint.configuration import Job
+from shoal_entrypoint.devices import Devices
+from shoal_entrypoint.outcome import JobError
+
+__all__ = [
+    "MPI",
+    "MPI_FAMILY",
+    "PROCESS",
+    "PYTORCHDDP",
+    "SMDDP",
+    "TORCHRUN",
+    "Settings",
+    "choose",
+    "processes_per_host",
+]
+
+MPI, PYTORCHDDP, TORCHRUN, SMDDP, PROCESS = "mpi", "pytorchddp", "torchrun", "smddp", "process"
+MPI_FAMILY = (MPI, PYTORCHDDP, SMDDP)
+
+# In the order in which existing jobs with several flags are resolved.
+_FLAGS = (
+    ("sagemaker_mpi_enabled", MPI),
+    ("sagemaker_pytorch_ddp_enabled", PYTORCHDDP),
+    ("sagemaker_torch_distributed_enabled", TORCHRUN),
+    ("sagemaker_distributed_dataparallel_enabled", SMDDP),
+)
+
+
+class Settings(NamedTuple):
+    """The facts that a command line is made of."""
+
+    hosts: tuple[str, ...]
+    current_host: str
+    processes_per_host: int
+    interface: str
+    instance_type: str
+    efa: bool
+    program: list[str]  # the user's part: interpreter, script, arguments
+    user_environment: Mapping[str, str]  # as it was before `train` added anything
+    framework_parameters: Mapping[str, Any]
+    exports: tuple[str, ...] = ()  # names that the mpi launcher passes on
+    smddprun: bool = False
+    smddpmprun: bool = False
+    torch2: bool | None = None  # None when torch is not installed
+    model_parallel: Mapping[str, Any] = {}  # mp_parameters
+
+
+def choose(job: Job) -> str:
+    """The launcher that the job's flags ask for on this host."""
+    if job.in_distribution:
+        for flag, launcher in _FLAGS:
+            if job.enabled(flag):
+                return launcher
+        if job.enabled("sagemaker_pytorch_xla_multi_worker_enabled"):
+            raise JobError(
+                "sagemaker_pytorch_xla_multi_worker_enabled: PyTorch/XLA on GPUs has ended; use torch_distributed"
+            )
+    return PROCESS
+
+
+def processes_per_host(job: Job, devices: Devices) -> int:
+    """How many ranks each host gets: the job's word, else one per GPU, per Neuron core, or one."""
+    return (
+        _count(job.framework_parameters, "sagemaker_mpi_num_of_processes_per_host")
+        or devices.gpus
+        or devices.neurons
+        or 1
+    )
+
+
+def total_processes(settings: Settings) -> int:
+    """`mpirun -np`: the job's word (mpi launcher only), else all slots."""
+    named = _count(settings.framework_parameters, "sagemaker_mpi_num_processes")
+    return named or settings.processes_per_host * len(settings.hosts)
+
+
+def _count(parameters: Mapping[str, Any], name: str) -> int | None:
+    value = parameters.get(name)
+    if value is None or value == "":
+        return None
+    try:
+        count = int(value)
+    except (TypeError, ValueError):
+        count = 0
+    if count < 1:
+        raise JobError(f"hyperparameters.json: {name}: a whole number of at least 1 was expected, not {value!r}")
+    return count
+
+
+def environment_additions(launcher: str, settings: Settings) -> dict[str, str]:
+    """Variables that a launcher sets rather than passes as options; a user's own value beats them."""
+    if launcher != TORCHRUN:
+        return {}
+    values = {"NCCL_PROTO": "simple"}
+    if settings.efa:
+        values.update(FI_PROVIDER="efa", FI_EFA_USE_DEVICE_RDMA="1", RDMAV_FORK_SAFE="1")
+    return values

@@ -1,0 +1,54 @@
+"""`train`: run this host's part of the job, and end as the whole job ends.
+
+The order matters: nothing below may turn a failure into exit code 0, whatever goes wrong on the way out.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from typing import Callable
+
+from shoal_entrypoint import control, host
+from shoal_entrypoint.configuration import load_resource
+from shoal_entrypoint.failure import record
+from shoal_entrypoint.outcome import SUCCESS, JobError, Outcome
+from shoal_entrypoint.paths import Paths
+from shoal_entrypoint.supervise import Supervisor
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    """Run, record, and return the exit code."""
+    environ = dict(os.environ)
+    paths = Paths.from_environment(environ)
+    outcome, leave = SUCCESS, None
+    try:
+        supervisor = Supervisor()
+        paths.make()
+        resource = load_resource(paths.config)
+        channel = control.join(resource, supervisor, environ)
+        leave = channel.leave
+        outcome = channel.settle(_part(lambda: host.run(resource, paths, supervisor, channel, environ)))
+        supervisor.clean_up()
+    except BaseException as error:  # PID 1 has nobody above it to report what it did not expect
+        outcome = _unexpected(error)
+    exit_code = record(outcome, paths.failure, paths.success)
+    if leave is not None:
+        leave()
+    return exit_code
+
+
+def _part(run: Callable[[], Outcome]) -> Outcome:
+    try:
+        return run()
+    except Exception as error:  # the other hosts must hear of anything
+        return _unexpected(error)
+
+
+def _unexpected(error: BaseException) -> Outcome:
+    if isinstance(error, JobError):
+        return error.outcome
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return Outcome(1, f"Framework Error: \n{text}{error}")

@@ -1,0 +1,44 @@
+"""Which network interface ranks talk over. No packets are sent."""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import struct
+from pathlib import Path
+
+__all__ = ["addresses", "choose_interface"]
+
+_SIOCGIFADDR = 0x8915
+
+
+def choose_interface(named: str, master: str, net: Path = Path("/sys/class/net")) -> str:
+    """The interface that resourceconfig.json names if it exists here, else the one that routes to the master."""
+    if (net / named).exists():
+        return named
+    return _routing_to(master) or named
+
+
+def addresses(host: str) -> list[str]:
+    """Every address a host name has; none when it does not resolve (yet)."""
+    try:
+        return sorted({str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)})
+    except OSError:
+        return []
+
+
+def _routing_to(master: str) -> str | None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((master, 9))  # a UDP connect only looks up the route
+        except OSError:
+            return None
+        local = probe.getsockname()[0]
+        for _, name in socket.if_nameindex():
+            try:
+                answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+            except OSError:
+                continue  # an interface without an IPv4 address
+            if socket.inet_ntoa(answer[20:24]) == local:
+                return name
+    return "lo" if local.startswith("127.") else None

@@ -1,0 +1,81 @@
+"""Where the platform puts a job's files: the fixed tree under /opt/ml, and a private directory for this run's keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Mapping, NamedTuple
+
+__all__ = ["Paths"]
+
+
+class Paths(NamedTuple):
+    """The container contract's directories. `base` is /opt/ml unless SAGEMAKER_BASE_DIR says otherwise."""
+
+    base: Path
+    run: Path
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> Paths:
+        """Read SAGEMAKER_BASE_DIR and SHOAL_RUN_DIR."""
+        return cls(
+            Path(environ.get("SAGEMAKER_BASE_DIR") or "/opt/ml"), Path(environ.get("SHOAL_RUN_DIR") or "/run/shoal")
+        )
+
+    @property
+    def code(self) -> Path:
+        """User code: working directory of the user's process."""
+        return self.base / "code"
+
+    @property
+    def input(self) -> Path:
+        """Everything the platform hands in."""
+        return self.base / "input"
+
+    @property
+    def config(self) -> Path:
+        """The JSON files that describe the job."""
+        return self.input / "config"
+
+    @property
+    def model(self) -> Path:
+        """What becomes model.tar.gz."""
+        return self.base / "model"
+
+    @property
+    def output(self) -> Path:
+        """Holds `success` or `failure`, and the user's own output."""
+        return self.base / "output"
+
+    @property
+    def output_data(self) -> Path:
+        """What becomes output.tar.gz."""
+        return self.output / "data"
+
+    @property
+    def intermediate(self) -> Path:
+        """Output that is wanted before the job ends."""
+        return self.output / "intermediate"
+
+    @property
+    def failure(self) -> Path:
+        """The failure file; the platform shows its first 1024 characters."""
+        return self.output / "failure"
+
+    @property
+    def success(self) -> Path:
+        """Empty marker of a job that ended well."""
+        return self.output / "success"
+
+    def channel(self, name: str) -> Path:
+        """Where an input channel is mounted."""
+        return self.input / "data" / name
+
+    def make(self) -> None:
+        """Create what user code may write to. Missing parents are normal outside the platform."""
+        for directory in (self.code, self.model, self.output_data):
+            directory.mkdir(parents=True, exist_ok=True)
+
+    def make_run(self) -> None:
+        """Create the private directory for keys; only its owner may look in."""
+        self.run.mkdir(parents=True, exist_ok=True)
+        self.run.chmod(0o700)

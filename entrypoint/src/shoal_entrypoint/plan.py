@@ -1,0 +1,152 @@
+"""From a job's files to what this host does: its role, its launcher's command line, and every process's environment.
+
+The probes (devices, tools, interface) are made here once; the decisions themselves are pure functions elsewhere.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, Mapping, NamedTuple
+
+from shoal_entrypoint import devices as probes
+from shoal_entrypoint import environment, hyperparameters, network
+from shoal_entrypoint.code import Entry, Kind
+from shoal_entrypoint.configuration import Job
+from shoal_entrypoint.launchers import mpi, process, settings, smddp, torchrun
+from shoal_entrypoint.outcome import JobError
+from shoal_entrypoint.paths import Paths
+
+__all__ = ["Plan", "make", "rank_environment_file"]
+
+_ARGV = {
+    settings.MPI: mpi.argv,
+    settings.SMDDP: smddp.argv,
+    settings.PYTORCHDDP: smddp.argv,
+    settings.TORCHRUN: torchrun.argv,
+    settings.PROCESS: process.argv,
+}
+
+# Values of one host that `mpirun -x` carries to the others, where they are wrong.
+_PER_HOST = (
+    "SM_CURRENT_HOST",
+    "SM_CURRENT_INSTANCE_TYPE",
+    "SM_CURRENT_INSTANCE_GROUP",
+    "SM_CURRENT_INSTANCE_GROUP_HOSTS",
+    "SM_NETWORK_INTERFACE_NAME",
+    "SM_NUM_CPUS",
+    "SM_NUM_GPUS",
+    "SM_NUM_NEURONS",
+    "SM_RESOURCE_CONFIG",
+    "SM_TRAINING_ENV",
+)
+
+
+class Plan(NamedTuple):
+    """What one host does."""
+
+    launcher: str
+    hosts: list[str]  # that share the launch
+    processes_per_host: int
+    argv: list[str]
+    env: dict[str, str]
+
+    @property
+    def uses_mpi(self) -> bool:
+        """Whether ranks are started by mpirun."""
+        return self.launcher in settings.MPI_FAMILY
+
+    def leads(self, host: str) -> bool:
+        """Whether this host starts something itself; the others of an MPI job only serve."""
+        return not self.uses_mpi or host == self.hosts[0]
+
+    def host_of(self, rank: int) -> str:
+        """The host that runs a rank: mpirun fills one host's slots after the other."""
+        return self.hosts[min(rank // self.processes_per_host, len(self.hosts) - 1)]
+
+
+def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Plan:
+    """Probe this host and decide."""
+    launcher = settings.choose(job)
+    _check_entry(launcher, entry)
+    devices = probes.probe(job.resource.current_instance_type, environ)
+    interface = network.choose_interface(job.resource.network_interface, job.master)
+    arguments = hyperparameters.to_arguments(job.user_hyperparameters)
+    tools = {tool: shutil.which(tool) is not None for tool in ("smddprun", "smddpmprun")}
+    exported = environment.sm_environment(job, paths, devices, interface, tools, sys.path)
+    hosts = job.distribution_hosts if job.in_distribution else job.resource.hosts
+    count = 1 if launcher == settings.PROCESS else settings.processes_per_host(job, devices)
+    is_mpi = launcher in settings.MPI_FAMILY
+    facts = settings.Settings(
+        hosts=hosts,
+        current_host=job.resource.current_host,
+        processes_per_host=count,
+        interface=interface,
+        instance_type=job.instance_type,
+        efa=devices.efa,
+        program=_program(launcher, entry, arguments),
+        user_environment=environ,
+        framework_parameters=job.framework_parameters,
+        exports=tuple(exported),
+        smddprun=tools["smddprun"],
+        smddpmprun=tools["smddpmprun"],
+        torch2=_torch2() if job.user_hyperparameters.get("mp_parameters") else None,
+        model_parallel=_model_parallel(job),
+    )
+    env = {**environment.host_defaults(devices, interface, count), **settings.environment_additions(launcher, facts)}
+    env.update(environ)
+    env.update(environment.host_environment(job))
+    env.update(exported)
+    env.update(_mpi_environment(paths, hosts) if is_mpi else {})
+    if launcher == settings.PROCESS:
+        index = hosts.index(job.resource.current_host)
+        env.update(RANK=str(index), WORLD_SIZE=str(len(hosts)), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+    return Plan(launcher, list(hosts), count, _ARGV[launcher](facts), env)
+
+
+def rank_environment_file(env: Mapping[str, str]) -> str:
+    """A file of shell exports that gives a rank the values of the host it runs on."""
+    return "".join(f"export {name}={shlex.quote(env[name])}\n" for name in _PER_HOST if name in env)
+
+
+def _check_entry(launcher: str, entry: Entry) -> None:
+    if launcher != settings.TORCHRUN:
+        return
+    if entry.kind == Kind.COMMAND:
+        raise JobError("Unsupported entry point type for torch_distributed")
+    if entry.kind == Kind.PACKAGE:
+        raise JobError(
+            "Python packages are not supported for torch_distributed. Please use a python script as the entry-point"
+        )
+
+
+def _program(launcher: str, entry: Entry, arguments: list[str]) -> list[str]:
+    if launcher in settings.MPI_FAMILY:
+        return entry.mpi_argv(arguments)
+    return [entry.name, *arguments] if launcher == settings.TORCHRUN else entry.argv(arguments)
+
+
+def _mpi_environment(paths: Paths, hosts: Any) -> dict[str, str]:
+    """How Open MPI reaches the other hosts and starts ranks, through its environment: the command line stays plain."""
+    rank = Path(__file__).resolve().parent / "rank.sh"
+    values = {"OMPI_MCA_orte_fork_agent": f"/bin/sh {rank}", "SHOAL_RANK_ENV": str(paths.run / "rank.env")}
+    if len(hosts) > 1:
+        values["OMPI_MCA_plm_rsh_args"] = f"-F {paths.run}/ssh_config"
+    return values
+
+
+def _model_parallel(job: Job) -> dict[str, Any]:
+    parameters = job.user_hyperparameters.get("mp_parameters")
+    return parameters if isinstance(parameters, dict) else {}
+
+
+def _torch2() -> bool | None:
+    """Whether torch is 2 or newer, from its package data: importing it would cost seconds."""
+    from importlib import metadata
+
+    try:
+        return int(metadata.version("torch").partition(".")[0]) >= 2
+    except (metadata.PackageNotFoundError, ValueError):
+        return None

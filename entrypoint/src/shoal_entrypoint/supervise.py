@@ -1,0 +1,235 @@
+"""The event loop of `train` and its duties as PID 1: start commands, pass their output on, forward signals, reap.
+
+One thread. Everything that can happen during a job (output, a child's end, a signal, a message or the death of another
+host) is an event of this loop, so that no phase of a job is deaf to the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import time
+from typing import Any, Callable, Mapping
+
+from shoal_entrypoint import processes
+from shoal_entrypoint.capture import Capture
+from shoal_entrypoint.log import log
+from shoal_entrypoint.outcome import JobError, Outcome
+
+__all__ = ["Finished", "Supervisor"]
+
+# The platform sends SIGTERM and kills the container 120 s later: what is left is for writing the failure file.
+STOP_GRACE_SECONDS = 110.0
+# For the rest of a job that has failed elsewhere: long enough for a handler, short enough that no host lingers.
+ABORT_GRACE_SECONDS = 5.0
+# For what a command leaves behind when it ends.
+LEFTOVER_GRACE_SECONDS = 2.0
+_KILL_SECONDS = 10.0
+_POLL_SECONDS = 0.02
+
+_CHUNK = 64 * 1024
+_F_SETPIPE_SZ = 1031
+_PIPE_BYTES = 1024 * 1024
+
+
+class Finished:
+    """How a command ended, and what it said."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self.stdout = Capture()
+        self.stderr = Capture()
+
+
+class Supervisor:
+    """See the module. `stop` is a signal that the job got; `abort` is how the job has failed somewhere else."""
+
+    def __init__(self, stop_grace: float = STOP_GRACE_SECONDS) -> None:
+        self.stop: int | None = None
+        self.abort: Outcome | None = None
+        self.on_stop: Callable[[int], None] = lambda _signum: None
+        # Who gets a forwarded signal; a launcher says.
+        self.targets: Callable[[], list[int]] = lambda: []
+        self._stop_grace = stop_grace
+        self._signal: int | None = None
+        self._selector = selectors.DefaultSelector()
+        self._children: dict[int, Finished] = {}
+        self._deadline: float | None = None  # when SIGKILL follows
+        self._stop_seen = False
+        self._abort_seen = False
+        self._receive, self._wake = socket.socketpair()
+        self._receive.setblocking(False)
+        self._wake.setblocking(False)
+        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, self._caught)
+        signal.signal(signal.SIGCHLD, lambda _signum, _frame: None)  # only to wake the loop
+        self.watch(self._receive, self._drain_wakeups)
+        processes.adopt_orphans()
+
+    def watch(self, source: Any, callback: Callable[[], None]) -> None:
+        """Call back whenever `source` can be read."""
+        self._selector.register(source, selectors.EVENT_READ, callback)
+
+    def unwatch(self, source: Any) -> None:
+        """Stop watching."""
+        with contextlib.suppress(KeyError, ValueError):  # closed or forgotten already
+            self._selector.unregister(source)
+
+    def request_stop(self, signum: int) -> None:
+        """The job shall end: this host got a signal, or another host says that it did."""
+        if self.stop is None:
+            self.stop = signum
+            log(f"{signal.Signals(signum).name}: stopping, {self._stop_grace:.0f} s for the script to end")
+            self.on_stop(signum)
+
+    def wait(self, done: Callable[[], bool], timeout: float | None = None, poll: float | None = None) -> bool:
+        """Handle events until `done`, at most `timeout` seconds; whether it is done.
+
+        `poll` is for conditions that no event announces, such as the end of another process's child.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        while not done():
+            now = time.monotonic()
+            if end is not None and now >= end:
+                return False
+            self._react(now)
+            waits = [limit - now for limit in (end, self._deadline) if limit is not None]
+            waits += [] if poll is None else [poll]
+            self._step(max(0.0, min(waits)) if waits else None)
+        return True
+
+    def spawn(self, argv: list[str], cwd: str, env: Mapping[str, str], **options: Any) -> Finished:
+        """Start a command in a session of its own, so that a terminal's signals reach it only through this loop."""
+        popen = self._popen(argv, cwd, env, **options)
+        finished = Finished(popen.pid)
+        self._children[popen.pid] = finished
+        popen.returncode = 0  # this loop reaps; Popen must neither wait nor warn
+        return finished
+
+    def run(self, argv: list[str], cwd: str, env: Mapping[str, str]) -> Finished:
+        """Run a command to its end, with its output passed on byte for byte; nothing of it is left running."""
+        popen = self._popen(argv, cwd, env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        child = Finished(popen.pid)
+        self._children[popen.pid] = child
+        popen.returncode = 0
+        open_pipes = {popen.stdout: (1, child.stdout), popen.stderr: (2, child.stderr)}
+        for pipe, (target, capture) in list(open_pipes.items()):
+            self._pass_on(pipe, target, capture, open_pipes)
+        self.wait(lambda: child.returncode is not None)
+        self.clean_up()
+        # Every writer is gone, so end of file is near; a process that escaped to another parent must not hold the job.
+        self.wait(lambda: not open_pipes, timeout=LEFTOVER_GRACE_SECONDS)
+        for pipe in list(open_pipes):
+            self.unwatch(pipe)
+            if pipe is not None:
+                pipe.close()
+        child.stdout.finish()
+        child.stderr.finish()
+        return child
+
+    def clean_up(self) -> None:
+        """End every process below this one: SIGTERM, a grace (the rest of it, if the job was stopped), SIGKILL."""
+        left = processes.descendants(os.getpid())
+        if not left:
+            return
+        now = time.monotonic()
+        grace = LEFTOVER_GRACE_SECONDS if self._deadline is None else max(0.0, self._deadline - now)
+        processes.send(left, signal.SIGTERM)
+        if not self.wait(lambda: not processes.descendants(os.getpid()), timeout=grace, poll=_POLL_SECONDS):
+            self._kill()
+            self.wait(lambda: not processes.descendants(os.getpid()), timeout=_KILL_SECONDS, poll=_POLL_SECONDS)
+
+    def _popen(self, argv: list[str], cwd: str, env: Mapping[str, str], **options: Any) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                argv, cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, start_new_session=True, **options
+            )
+        except OSError as error:
+            raise JobError(f"{argv[0]}: cannot be started: {error}") from error
+
+    def _pass_on(self, pipe: Any, target: int, capture: Capture, open_pipes: dict[Any, Any]) -> None:
+        fd = pipe.fileno()
+        os.set_blocking(fd, False)
+        with contextlib.suppress(OSError):  # only for fewer wake-ups; an unprivileged user's pipe budget may be spent
+            fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_BYTES)
+
+        def readable() -> None:
+            try:
+                chunk = os.read(fd, _CHUNK)
+            except BlockingIOError:
+                return
+            if chunk:
+                _write_all(target, chunk)
+                capture.feed(chunk)
+                return
+            self.unwatch(pipe)
+            pipe.close()
+            del open_pipes[pipe]
+
+        self.watch(pipe, readable)
+
+    def _react(self, now: float) -> None:
+        if self._signal is not None:
+            self.request_stop(self._signal)
+        if self.stop is not None and not self._stop_seen:
+            self._stop_seen = True
+            processes.send(self.targets(), self.stop)
+            self._deadline = now + self._stop_grace
+        # A stopped job keeps its grace: hosts end one after the other then, and the first is no reason to hurry.
+        elif self.abort is not None and not self._abort_seen and not self._stop_seen:
+            self._abort_seen = True
+            processes.send(processes.descendants(os.getpid()), signal.SIGTERM)
+            self._deadline = now + ABORT_GRACE_SECONDS
+        if self._deadline is not None and now >= self._deadline:
+            self._kill()
+            # Once more soon: a process may have been born while the list was read.
+            self._deadline = now + 1.0
+
+    def _kill(self) -> None:
+        processes.send(processes.descendants(os.getpid()), signal.SIGKILL)
+
+    def _step(self, timeout: float | None) -> None:
+        for key, _ in self._selector.select(timeout):
+            key.data()
+        self._reap()
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            child = self._children.pop(pid, None)  # None: an orphan that was adopted
+            if child is not None:
+                child.returncode = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+    def _caught(self, signum: int, _frame: object) -> None:
+        # Only a note: a handler runs between any two instructions, the loop acts between two events.
+        self._signal = self._signal or signum
+
+    def _drain_wakeups(self) -> None:
+        try:
+            while self._receive.recv(4096):
+                pass
+        except BlockingIOError:
+            pass
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(fd, view) :]
+        except BlockingIOError:
+            time.sleep(0.001)  # the platform handed over a non-blocking pipe
+        except OSError:
+            return  # nobody reads any more: the job goes on

@@ -1,0 +1,197 @@
+"""Hosts for real runs, without a container engine: each has its own network, PID, mount and UTS namespace, and `train`
+is PID 1 in it, as in `docker run IMAGE train`. They share one bridge and nothing else that a job uses.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "entrypoint" / "src"
+_NUMBERS = itertools.count()
+_TOOLS = ("ip", "unshare", "sshd", "ssh", "ssh-keygen", "mpirun")
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def missing_tools():
+    """What this machine lacks for real hosts."""
+    lacking = [] if os.getuid() == 0 else ["root's rights"]
+    return lacking + [tool for tool in _TOOLS if shutil.which(tool, path=_PATH) is None]
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+
+
+class Host:
+    """One host of a cluster."""
+
+    def __init__(self, name, folder, namespace):
+        self.name = name
+        self.folder = folder
+        self.namespace = namespace
+        self.ml = folder / "ml"
+        self.code = self.ml / "code"
+        self.tools = folder / "tools"
+        self.process = None
+        self.ended = None
+        for each in (self.ml / "input" / "config", self.code, self.tools):
+            each.mkdir(parents=True)
+
+    def start(self, env, mounts=""):
+        script = f"""set -e
+            mount --bind {self.ml} /opt/ml
+            mount --bind {self.folder.parent}/hosts /etc/hosts
+            mount -t tmpfs -o mode=0755 tmpfs /run
+            hostname {self.name}
+            {mounts}
+            cd /
+            exec env -i "$@" train"""
+        path = f"{self.tools}:{self.folder.parent}/bin:{Path(sys.executable).parent}:{_PATH}"
+        values = {"PATH": path, "HOME": "/root", "LANG": "C.UTF-8", **env}
+        argv = [
+            "ip",
+            "netns",
+            "exec",
+            self.namespace,
+            "unshare",
+            "-m",
+            "-u",
+            "-p",
+            "-f",
+            "--mount-proc",
+            "--kill-child",
+        ]
+        argv += ["sh", "-c", script, "sh", *(f"{name}={value}" for name, value in values.items())]
+        with (self.folder / "stdout").open("wb") as out, (self.folder / "stderr").open("wb") as err:
+            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+
+    @property
+    def train(self):
+        """The id, on this machine, of the host's PID 1."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return int(children[0])
+
+    def signal(self, signum):
+        os.kill(self.train, signum)
+
+    def wait(self, timeout=30.0):
+        return self.process.wait(timeout)
+
+    @property
+    def stdout(self):
+        return (self.folder / "stdout").read_text(errors="replace")
+
+    @property
+    def stderr(self):
+        return (self.folder / "stderr").read_text(errors="replace")
+
+    @property
+    def failure(self):
+        path = self.ml / "output" / "failure"
+        return path.read_text() if path.exists() else None
+
+    @property
+    def succeeded(self):
+        return (self.ml / "output" / "success").exists()
+
+    def processes(self):
+        """Every process that is alive in the host's network namespace."""
+        return subprocess.run(
+            ["ip", "netns", "pids", self.namespace], capture_output=True, text=True, check=False
+        ).stdout.split()
+
+
+class Cluster:
+    """Hosts algo-1 .. algo-n on one bridge."""
+
+    def __init__(self, folder, count, names=None):
+        number = f"{os.getpid()}-{next(_NUMBERS)}"
+        self.folder = folder
+        self.names = names or [f"algo-{index + 1}" for index in range(count)]
+        folder.mkdir()
+        (folder / "bin").mkdir()
+        Path("/opt/ml").mkdir(exist_ok=True)  # only a mount point
+        train = folder / "bin" / "train"
+        train.write_text(
+            f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(SOURCE)!r})\n"
+            "from shoal_entrypoint.main import main\nsys.exit(main())\n"
+        )
+        train.chmod(0o755)
+        self._hub = f"shoal-{number}-hub"
+        ip("netns", "add", self._hub)
+        ip("-n", self._hub, "link", "add", "bridge", "type", "bridge")
+        ip("-n", self._hub, "link", "set", "bridge", "up")
+        self.hosts = [self._host(name, index, number) for index, name in enumerate(self.names)]
+        lines = ["127.0.0.1 localhost", *(f"10.99.0.{index + 1} {name}" for index, name in enumerate(self.names))]
+        (folder / "hosts").write_text("\n".join(lines) + "\n")
+
+    def _host(self, name, index, number):
+        namespace = f"shoal-{number}-{index}"
+        ip("netns", "add", namespace)
+        ip(
+            "link",
+            "add",
+            "eth0",
+            "netns",
+            namespace,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            f"port{index}",
+            "netns",
+            self._hub,
+        )
+        ip("-n", self._hub, "link", "set", f"port{index}", "master", "bridge", "up")
+        ip("-n", namespace, "addr", "add", f"10.99.0.{index + 1}/24", "dev", "eth0")
+        ip("-n", namespace, "link", "set", "eth0", "up")
+        ip("-n", namespace, "link", "set", "lo", "up")
+        return Host(name, self.folder / name, namespace)
+
+    def job(self, hyperparameters, script=None, files=None, resource=None, inputs=None):
+        """Write the same job into every host."""
+        for host in self.hosts:
+            config = host.ml / "input" / "config"
+            described = {"hosts": self.names, "network_interface_name": "eth0", **(resource or {})}
+            described["current_host"] = host.name
+            values = {"sagemaker_program": "train.py", **hyperparameters}
+            (config / "hyperparameters.json").write_text(json.dumps(values))
+            (config / "resourceconfig.json").write_text(json.dumps(described))
+            (config / "inputdataconfig.json").write_text(json.dumps(inputs or {}))
+            for name, text in {**({"train.py": script} if script else {}), **(files or {})}.items():
+                (host.code / name).parent.mkdir(parents=True, exist_ok=True)
+                (host.code / name).write_text(text)
+
+    def start(self, env=None):
+        for host in self.hosts:
+            host.start(env or {})
+
+    def wait(self, timeout=30.0):
+        """Exit codes of all hosts."""
+        end = time.monotonic() + timeout
+        return [host.wait(max(0.1, end - time.monotonic())) for host in self.hosts]
+
+    def close(self):
+        for host in self.hosts:
+            if host.process and host.process.poll() is None:
+                host.process.send_signal(signal.SIGKILL)  # unshare --kill-child takes the host with it
+                host.process.wait(10)
+        for namespace in [*(host.namespace for host in self.hosts), self._hub]:
+            subprocess.run(["ip", "netns", "del", namespace], check=False, capture_output=True)
+
+
+def until(condition, timeout=15.0):
+    """Wait for something that a host does, looking often."""
+    end = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"did not happen within {timeout} s")
+        time.sleep(0.02)
