@@ -108,6 +108,16 @@ class Host:
             ["ip", "netns", "pids", self.namespace], capture_output=True, text=True, check=False
         ).stdout.split()
 
+    def runs(self, word):
+        """Whether a process with this word on its command line is alive in the host."""
+        for pid in self.processes():
+            try:
+                if word.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                    return True
+            except OSError:
+                continue
+        return False
+
 
 class Cluster:
     """Hosts algo-1 .. algo-n on one bridge."""

@@ -73,3 +73,202 @@ def test_every_rank_gets_its_environment(cluster):
     ]
     assert all(host.succeeded and host.failure is None for host in two.hosts)
     assert [host.processes() for host in two.hosts] == [[], []]
+
+
+FAIL = (
+    RANK
+    + """
+if rank == 3:
+    print("about to fail", flush=True)
+    raise ValueError("boom on purpose")
+time.sleep(60)
+"""
+)
+
+
+def test_a_rank_that_raises_fails_every_host_with_its_traceback(cluster):
+    two = cluster()
+    two.job(SMDDP, FAIL)
+    started = time.monotonic()
+    two.start()
+    assert two.wait() == [1, 1]
+    assert time.monotonic() - started < 15
+    for host in two.hosts:
+        assert host.failure.startswith(
+            'ExecuteUserScriptError:\nExitCode 1\nErrorMessage "ValueError: boom on purpose\n'
+        )
+        assert "rank 3 on algo-2" in host.failure
+        assert 'File "train.py", line' in host.failure
+        assert 'raise ValueError("boom on purpose")' in host.failure
+        assert len(host.failure.splitlines()[2]) < 200  # the exception itself comes first
+        assert not host.succeeded
+        assert host.processes() == []
+
+
+def test_the_user_s_exit_code_is_every_host_s(cluster):
+    two = cluster()
+    two.job(
+        SMDDP, RANK + "\nif rank == 2:\n    print('no more data', file=sys.stderr)\n    sys.exit(3)\ntime.sleep(60)\n"
+    )
+    two.start()
+    assert two.wait() == [3, 3]
+    for host in two.hosts:
+        assert host.failure.startswith(
+            'ExecuteUserScriptError:\nExitCode 3\nErrorMessage "rank 2 on algo-2:\nno more data'
+        )
+
+
+def test_a_rank_killed_for_memory_is_named(cluster):
+    two = cluster()
+    two.job(SMDDP, RANK + "\nif rank == 1:\n    os.kill(os.getpid(), 9)\ntime.sleep(60)\n")
+    two.start()
+    assert two.wait() == [137, 137]
+    for host in two.hosts:
+        assert "rank 1 on algo-1" in host.failure
+        assert 'ExtraInfo "OutOfMemory: Process killed by SIGKILL (signal 9)"' in host.failure
+
+
+RUNNING = RANK + "\nopen(f'/opt/ml/output/data/running-{rank}', 'w').close()\ntime.sleep(60)\n"
+
+
+def running(cluster, ranks=4):
+    until(lambda: sum(len(list((host.ml / "output" / "data").glob("running-*"))) for host in cluster.hosts) == ranks)
+
+
+@pytest.mark.parametrize(("dies", "lives"), [(1, 0), (0, 1)], ids=["worker", "leader"])
+@pytest.mark.parametrize("launcher", [SMDDP, {}], ids=["smddp", "process"])
+def test_a_host_that_dies_fails_the_other_within_seconds(cluster, dies, lives, launcher):
+    two = cluster()
+    two.job(launcher, RUNNING)
+    two.start()
+    running(two, 4 if launcher else 2)
+    killed = time.monotonic()
+    two.hosts[dies].signal(signal.SIGKILL)
+    assert two.hosts[lives].wait(15) != 0
+    assert time.monotonic() - killed < 10
+    assert two.hosts[lives].failure.startswith(f"algo-{dies + 1}: died before the job ended")
+    two.hosts[dies].wait(10)
+    assert [host.processes() for host in two.hosts] == [[], []]
+
+
+HANDLER = """
+import signal
+def stop(signum, frame):
+    with open(f"/opt/ml/output/data/stopped-{rank}", "w") as file:
+        file.write(str(signum))
+    sys.exit(STOP_CODE)
+signal.signal(signal.SIGTERM, stop)
+"""
+
+
+@pytest.mark.parametrize("stopped", [0, 1], ids=["leader", "worker"])
+@pytest.mark.parametrize("launcher", [SMDDP, {}], ids=["smddp", "process"])
+def test_sigterm_to_one_host_reaches_every_rank_s_handler(cluster, stopped, launcher):
+    two = cluster()
+    script = RUNNING.replace("\nopen", HANDLER.replace("STOP_CODE", "0") + "\nopen")
+    two.job(launcher, script)
+    two.start()
+    count = 4 if launcher else 2
+    running(two, count)
+    two.hosts[stopped].signal(signal.SIGTERM)
+    assert two.wait() == [0, 0]
+    found = [path for host in two.hosts for path in (host.ml / "output" / "data").glob("stopped-*")]
+    assert [path.read_text() for path in found] == ["15"] * count
+    assert [host.processes() for host in two.hosts] == [[], []]
+
+
+def test_sigterm_without_a_handler_ends_with_143_and_says_so(cluster):
+    two = cluster()
+    two.job(SMDDP, RUNNING)
+    two.start()
+    running(two)
+    for host in two.hosts:
+        host.signal(signal.SIGTERM)
+    assert two.wait() == [143, 143]
+    assert all("Stopped by SIGTERM" in host.failure for host in two.hosts)
+
+
+def test_no_host_ends_before_all_are_done(cluster):
+    two = cluster()
+    two.job(
+        {}, RUNNING.replace("time.sleep(60)", "while rank and not os.path.exists('/opt/ml/code/go'): time.sleep(0.02)")
+    )
+    two.start()
+    running(two, 2)
+    first, second = two.hosts
+    until(lambda: not first.runs("train.py"))
+    # Its own part is over; only the other host's is missing.
+    assert second.runs("train.py")
+    assert first.process.poll() is None
+    assert not first.succeeded
+    (second.code / "go").touch()
+    assert two.wait() == [0, 0]
+    assert first.succeeded
+
+
+def test_a_script_that_fails_on_one_host_fails_all(cluster):
+    two = cluster()
+    two.job({}, RANK + "\nif rank == 1:\n    raise RuntimeError('disk is gone')\ntime.sleep(60)\n")
+    two.start()
+    assert two.wait(15) == [1, 1]
+    for host in two.hosts:
+        assert "RuntimeError: disk is gone" in host.failure
+        assert "on algo-2" in host.failure
+
+
+def test_a_host_that_never_comes_is_named(cluster):
+    two = cluster()
+    two.job(SMDDP, REPORT)
+    two.hosts[0].start({"SHOAL_JOIN_TIMEOUT": "1"})
+    # The leader waits a while for the missing host, to tell it; this one comes late and hears it.
+    until(lambda: "algo-2" in two.hosts[0].stderr)
+    two.hosts[1].start({})
+    assert two.wait() == [1, 1]
+    assert all(host.failure.startswith("algo-2: did not join the job within 1 s") for host in two.hosts)
+
+
+def test_a_leader_that_never_comes_is_named(cluster):
+    two = cluster()
+    two.job(SMDDP, REPORT)
+    two.hosts[1].start({"SHOAL_JOIN_TIMEOUT": "1"})
+    assert two.hosts[1].wait() == 1
+    assert two.hosts[1].failure.startswith("algo-1:7593: algo-2 could not join the job")
+
+
+def test_requirements_that_cannot_be_installed_on_one_host_fail_all(cluster):
+    two = cluster()
+    two.job(SMDDP, REPORT)
+    (two.hosts[1].code / "requirements.txt").write_text("./no-such-package\n")
+    two.start()
+    assert two.wait() == [1, 1]
+    assert all(host.failure.startswith("InstallRequirementsError:\nExitCode 1\n") for host in two.hosts)
+    assert all("no-such-package" in host.failure for host in two.hosts)
+    assert reports(two) == {}
+
+
+def test_private_keys_stay_where_they_were_made(cluster):
+    """The leader's key is only on the leader, the host's only on the worker, and neither outlives nor precedes the job."""
+    two = cluster()
+    script = RANK + (
+        "\nimport pathlib\nrun = pathlib.Path('/run/shoal')\n"
+        "text = {str(p.name): oct(p.stat().st_mode & 0o777) for p in [run, *run.iterdir()]}\n"
+        "open(f'/opt/ml/output/data/keys-{rank}.json', 'w').write(json.dumps(text))\n"
+    )
+    two.job(SMDDP, script)
+    two.start()
+    assert two.wait() == [0, 0]
+    first, second = (
+        json.loads((host.ml / "output" / "data" / f"keys-{rank}.json").read_text())
+        for rank, host in ((0, two.hosts[0]), (2, two.hosts[1]))
+    )
+    assert "id_ed25519" in first
+    assert "id_ed25519" not in second
+    assert "host_key" in second
+    assert "host_key" not in first
+    for seen in (first, second):
+        assert seen["shoal"] == "0o700"
+    assert {name: second[name] for name in ("host_key", "environment", "authorized_keys")} == {
+        "host_key": "0o600",
+        "environment": "0o600",
+        "authorized_keys": "0o600",
+    }

@@ -7,11 +7,11 @@ import signal
 from typing import Mapping
 
 from shoal_entrypoint import code, plan, processes, ssh
-from shoal_entrypoint.capture import Capture, failing_rank
 from shoal_entrypoint.configuration import Resource, load_job
 from shoal_entrypoint.control import Alone
 from shoal_entrypoint.control.leader import Leader
 from shoal_entrypoint.control.worker import Worker
+from shoal_entrypoint.explain import explain
 from shoal_entrypoint.failure import command_failure, to_exit_code
 from shoal_entrypoint.launchers.settings import MPI_FAMILY, choose
 from shoal_entrypoint.outcome import SUCCESS, JobError, Outcome
@@ -19,8 +19,6 @@ from shoal_entrypoint.paths import Paths
 from shoal_entrypoint.supervise import Finished, Supervisor
 
 __all__ = ["run"]
-
-_LAST_LINES = 20
 
 
 def run(
@@ -112,32 +110,10 @@ def _targets(work: plan.Plan, entry: code.Entry) -> list[int]:
 
 def _failed(error_class: str, argv: list[str], finished: Finished, work: plan.Plan, supervisor: Supervisor) -> JobError:
     exit_code = to_exit_code(finished.returncode or 0)
-    message = _message(finished.stdout, finished.stderr, work)
+    message = explain(finished.stdout, finished.stderr, work.host_of if work.uses_mpi else None)
     if len(work.hosts) > 1 and not work.uses_mpi:
         message = f"{message}\non {work.env['SM_CURRENT_HOST']}"
     if supervisor.stop is not None:
         name = signal.Signals(supervisor.stop).name
         message = f"Stopped by {name}: the script was asked to end and ended with exit code {exit_code}.\n{message}"
     return command_failure(error_class, exit_code, message.strip(), argv)
-
-
-def _message(stdout: Capture, stderr: Capture, work: plan.Plan) -> str:
-    """The reason, most telling line first: only the first 1024 characters are shown to most users."""
-    rank = failing_rank(stderr.tail()) if work.uses_mpi else None
-    traceback = stderr.traceback(rank) or stdout.traceback(rank)
-    if traceback is None and work.uses_mpi and rank is None:
-        rank = stderr.first_rank()
-        traceback = stderr.traceback(rank)
-    where = "" if rank is None else f"rank {rank} on {work.host_of(rank)}"
-    if traceback is None:
-        lines = stderr.rank_lines(rank, _LAST_LINES) or stderr.rank_lines(None, _LAST_LINES)
-        return "\n".join([*([f"{where}:"] if where else []), *lines])
-    return "\n".join([_summary(traceback), *([where] if where else []), traceback])
-
-
-def _summary(traceback: str) -> str:
-    """The exception's own line: the last one that is not indented, but for what libraries print afterwards."""
-    lines = traceback.splitlines()
-    starts = [index for index, line in enumerate(lines) if line.startswith("Traceback")]
-    after = lines[(starts[-1] if starts else 0) + 1 :]
-    return next((line for line in after if line and not line.startswith((" ", "\t"))), lines[-1])

@@ -79,6 +79,7 @@ def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Pl
     hosts = job.distribution_hosts if job.in_distribution else job.resource.hosts
     count = 1 if launcher == settings.PROCESS else settings.processes_per_host(job, devices)
     is_mpi = launcher in settings.MPI_FAMILY
+    torch = _torch_version(environ, sys.path)
     facts = settings.Settings(
         hosts=hosts,
         current_host=job.resource.current_host,
@@ -92,14 +93,17 @@ def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Pl
         exports=tuple(exported),
         smddprun=tools["smddprun"],
         smddpmprun=tools["smddpmprun"],
-        torch2=_torch2() if job.user_hyperparameters.get("mp_parameters") else None,
+        torch=torch,
         model_parallel=_model_parallel(job),
     )
     env = {**environment.host_defaults(devices, interface, count), **settings.environment_additions(launcher, facts)}
     env.update(environ)
     env.update(environment.host_environment(job))
     env.update(exported)
-    env.update(_mpi_environment(paths, hosts) if is_mpi else {})
+    env.update({} if torch is None else {"SM_DLC_TORCH_VERSION": torch})
+    if is_mpi:
+        env.setdefault("LD_LIBRARY_PATH", "")  # mpirun is told to pass it on, and warns when it cannot
+        env.update(_mpi_environment(paths, hosts))
     if launcher == settings.PROCESS:
         index = hosts.index(job.resource.current_host)
         env.update(RANK=str(index), WORLD_SIZE=str(len(hosts)), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
@@ -142,11 +146,12 @@ def _model_parallel(job: Job) -> dict[str, Any]:
     return parameters if isinstance(parameters, dict) else {}
 
 
-def _torch2() -> bool | None:
-    """Whether torch is 2 or newer, from its package data: importing it would cost seconds."""
-    from importlib import metadata
-
-    try:
-        return int(metadata.version("torch").partition(".")[0]) >= 2
-    except (metadata.PackageNotFoundError, ValueError):
-        return None
+def _torch_version(environ: Mapping[str, str], sys_path: list[str]) -> str | None:
+    """The version of the installed torch, from the name of its metadata folder: importing it would cost seconds."""
+    named = environ.get("SM_DLC_TORCH_VERSION")
+    if named:
+        return named
+    for entry in sys_path:
+        for folder in Path(entry or ".").glob("torch-*.dist-info"):
+            return folder.name[len("torch-") : -len(".dist-info")]
+    return None

@@ -38,8 +38,8 @@ def _modelparallel(settings: Settings) -> list[str]:
     if not parameters:
         return []
     words: list[str] = []
-    if settings.torch2 is not None:
-        words += ["-x", "NCCL_PROTO=simple", *(["-x", "NCCL_ALGO=ring"] if settings.torch2 else [])]
+    if settings.torch is not None:
+        words += ["-x", "NCCL_PROTO=simple", *([] if settings.torch.startswith("1.") else ["-x", "NCCL_ALGO=ring"])]
     if settings.smddpmprun and parameters.get("ddp_dist_backend", "auto") == "auto":
         words += ["smddpmprun", "-i", settings.instance_type, "--allow-bypass"]
     return words

@@ -47,7 +47,7 @@ class Settings(NamedTuple):
     exports: tuple[str, ...] = ()  # names that the mpi launcher passes on
     smddprun: bool = False
     smddpmprun: bool = False
-    torch2: bool | None = None  # None when torch is not installed
+    torch: str | None = None  # its version; None when it is not installed
     model_parallel: Mapping[str, Any] = {}  # mp_parameters
 
 

@@ -1,0 +1,49 @@
+"""Why a command failed, for the failure file: the most telling line first, because most users see 1024 characters."""
+
+from __future__ import annotations
+
+from typing import Callable
+
+from shoal_entrypoint.capture import Capture, failing_rank
+
+__all__ = ["explain", "shorten"]
+
+_LAST_LINES = 20
+# Frames between the interpreter and the user's script, and the code lines that Python prints below them.
+_OUR_FRAMES = ('File "<frozen runpy>"', "/mpi4py/__main__.py", "/mpi4py/run.py")
+
+
+def explain(stdout: Capture, stderr: Capture, host_of: Callable[[int], str] | None) -> str:
+    """The message about a failed command; `host_of` tells where a rank ran, for commands that start tagged ranks."""
+    rank = failing_rank(stderr.tail()) if host_of else None
+    traceback = stderr.traceback(rank) or stdout.traceback(rank)
+    if traceback is None and host_of and rank is None:
+        rank = stderr.first_rank()
+        traceback = stderr.traceback(rank)
+    where = [] if rank is None or host_of is None else [f"rank {rank} on {host_of(rank)}"]
+    if traceback is not None:
+        return "\n".join([_exception(traceback), *where, shorten(traceback)])
+    lines = stderr.rank_lines(rank, _LAST_LINES) or stderr.rank_lines(None, _LAST_LINES)
+    return "\n".join([*where, *lines])
+
+
+def shorten(traceback: str) -> str:
+    """Leave out the frames above the user's script."""
+    kept: list[str] = []
+    ours = False
+    for line in traceback.splitlines():
+        if line.startswith("  File "):
+            ours = any(frame in line for frame in _OUR_FRAMES)
+        elif not line.startswith("    "):
+            ours = False
+        if not ours:
+            kept.append(line)
+    return "\n".join(kept)
+
+
+def _exception(traceback: str) -> str:
+    """The exception's own line: the first one after the frames of the last traceback in a chain."""
+    lines = traceback.splitlines()
+    starts = [index for index, line in enumerate(lines) if line.startswith("Traceback")]
+    after = lines[(starts[-1] if starts else 0) + 1 :]
+    return next((line for line in after if line and not line.startswith((" ", "\t"))), lines[-1])

@@ -1,0 +1,171 @@
+"""Existing jobs, as measured with the toolkit they run with today: the same files in, the same command lines,
+environments, exit codes and failure texts out. Where `train` differs on purpose, DIFFERENT says how and why.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+CASES = Path(__file__).parents[3] / "shared" / "cases" / "entrypoint.json"
+
+# Cases that are not one run of `train` on given files; what they are about is tested elsewhere.
+NOT_RUNS = {
+    "mpi_worker_lifecycle": "test_two_hosts.py runs both hosts; there is no fixed 30 s and no /etc/environment",
+    "mpi_user_failure_two_hosts": "test_two_hosts.py: both hosts fail; the toolkit's worker reports success",
+    "sigterm_semantics": "test_two_hosts.py and test_one_host.py: the user's handler runs",
+    "framework_oserror_without_errno_must_fail": "there is no framework module to call; any exception exits 1",
+    "gloo_enforce_swallowed": "no failure is turned into success",
+    "env_submit_dir_and_log_level_ignored": "test_configuration.py: they are honoured",
+}
+
+UNSUPPORTED = {
+    "source_s3": "needs an S3 stub server in the harness",
+    "intermediate_upload": "upload of intermediate output is not there yet",
+}
+
+# What differs on purpose: the expectation that replaces the measured one.
+DIFFERENT = {
+    "exit_code_flattened": {
+        "why": "the exit code is the user's own, and the message is what the script said last",
+        "exit_code": 3,
+        "failure": 'ExecuteUserScriptError:\nExitCode 3\nErrorMessage "err-line"\nCommand "{PYTHON} -- train.py"',
+    },
+    "oom_hint": {"why": "the exit code is the user's own", "exit_code": 137},
+    "no_framework_module": {
+        "why": "every launcher gives every rank MASTER_ADDR; NCCL_DEBUG is a default",
+        "env_absent": [],
+    },
+    "missing_hyperparameters_file": {
+        "why": "one clear line instead of a traceback, and 1 instead of a number that looks like the user's",
+        "exit_code": 1,
+        "failure": "/opt/ml/input/config/hyperparameters.json: not found."
+        " The platform writes it; for a run by hand, make it first.",
+    },
+    "mpi_no_sshd": {
+        "why": "one host needs no sshd; the fake mpirun runs",
+        "exit_code": 0,
+        "failure": None,
+    },
+}
+
+RECORDER = """\
+import json, os, sys
+name = sys.argv.pop(1) if len(sys.argv) > 1 and sys.argv[1].startswith("@") else "@user"
+record = {"argv": sys.argv if name == "@user" else sys.argv[1:], "env": dict(os.environ), "cwd": os.getcwd()}
+os.makedirs("/opt/ml/capture", exist_ok=True)
+json.dump(record, open(f"/opt/ml/capture/{'user' if name == '@sh' else name[1:]}.json", "w"))
+"""
+SHELL_RECORDER = '#!/bin/sh\nexec {python} /opt/ml/recorder.py @sh "$@"\n'
+
+
+def load():
+    if not CASES.exists():
+        return [pytest.param(None, marks=pytest.mark.skip(reason=f"{CASES} is not on this machine"))]
+    parameters = []
+    for case in json.loads(CASES.read_text())["cases"]:
+        if case["id"] in NOT_RUNS:
+            continue
+        marks = [pytest.mark.xfail(reason=UNSUPPORTED[case["id"]], strict=True)] if case["id"] in UNSUPPORTED else []
+        parameters.append(pytest.param(case, id=case["id"], marks=marks))
+    return parameters
+
+
+def tool(name, inputs):
+    """A fake tool that answers a probe or records how it was called."""
+    described = inputs.get("fake_tools_on_PATH", {})
+    if name == "nvidia-smi":
+        count = described.get("nvidia-smi --list-gpus prints N lines starting 'GPU '", 0)
+        return "#!/bin/sh\n" + "".join(f"echo 'GPU {index}: fake'\n" for index in range(count))
+    if name == "neuron-ls":
+        return f"#!/bin/sh\necho '{described.get('neuron-ls -j prints', '[]')}'\n"
+    return f'#!/bin/sh\nexec {sys.executable} /opt/ml/recorder.py @{name} "$@"\n'
+
+
+def write_files(host, inputs):
+    (host.ml / "recorder.py").write_text(RECORDER)
+    for path, text in inputs["files"].items():
+        target = host.ml / Path(path).relative_to("/opt/ml")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if text.startswith("<recorder.py"):
+            text = RECORDER
+        elif text.startswith("<recorder.sh"):
+            text = SHELL_RECORDER.format(python=sys.executable)
+        target.write_text(text)
+    for name in inputs["fake_tools_on_PATH"]["names"]:
+        (host.tools / name).write_text(tool(name, inputs))
+        (host.tools / name).chmod(0o755)
+    config = host.ml / "input" / "config"
+    for name in ("hyperparameters.json", "inputdataconfig.json"):
+        (config / name).write_text(json.dumps(inputs[name]))
+    resource = dict(inputs["resourceconfig.json"])
+    if host.name != resource["current_host"]:
+        resource["current_host"] = host.name
+        groups = [g for g in resource.get("instance_groups", []) if host.name in g["hosts"]]
+        resource["current_group_name"] = groups[0]["instance_group_name"] if groups else "homogeneousCluster"
+    (config / "resourceconfig.json").write_text(json.dumps(resource))
+
+
+def expected_argv(words):
+    """Without the host name shim, which this release does not have."""
+    words = [word.replace("{PYTHON}", sys.executable) for word in words]
+    shims = [index for index, word in enumerate(words) if word.startswith("LD_PRELOAD=")]
+    for index in reversed(shims):
+        del words[index - 1 : index + 1]
+    return words
+
+
+def squeeze(text):
+    return re.sub(r"\s+", " ", text)
+
+
+def without_cpus(name, value):
+    return {**json.loads(value), "num_cpus": 0} if name == "SM_TRAINING_ENV" else value
+
+
+@pytest.mark.parametrize("case", load())
+def test_a_measured_job(cluster, case):
+    if Path("/dev/nvidia0").exists():
+        pytest.skip("the cases fake the number of GPUs, and this machine has real ones")
+    inputs, expect = case["inputs"], case["expect"]
+    different = DIFFERENT.get(case["id"], {})
+    resource = inputs["resourceconfig.json"]
+    hosts = cluster(names=resource["hosts"])
+    for host in hosts.hosts:
+        write_files(host, inputs)
+    env = {**inputs["env"], "PIP_TARGET": "/opt/ml/code"} if case["id"] == "python_package" else dict(inputs["env"])
+    if "FI_PROVIDER" in json.dumps(expect.get("captured", {})).replace('"env_absent": ["FI_PROVIDER"]', ""):
+        env["SHOAL_EFA"] = "1"  # the toolkit goes by instance type, `train` by the device
+    hosts.start(env)
+    here = next(host for host in hosts.hosts if host.name == resource["current_host"])
+    code = here.wait()
+    assert code == different.get("exit_code", expect["exit_code"]), here.stderr
+    check_files(here, expect, different)
+    for name, calls in expect.get("captured", {}).items():
+        check_call(json.loads((here.ml / "capture" / f"{name}.json").read_text()), calls[0], different)
+
+
+def check_files(here, expect, different):
+    files = dict(expect.get("files_under_/opt/ml", {}))
+    if "failure" in different:
+        files = {"/opt/ml/output/failure": different["failure"]}
+    for path, text in files.items():
+        target = here.ml / Path(path).relative_to("/opt/ml")
+        if text is None:
+            assert not target.exists()
+        else:
+            assert squeeze(target.read_text()) == squeeze(text.replace("{PYTHON}", sys.executable))
+
+
+def check_call(call, expected, different):
+    assert call["argv"] == expected_argv(expected["argv"])
+    assert call["cwd"] == expected["cwd"]
+    for name, value in expected.get("env", {}).items():
+        if name != "SM_NUM_CPUS":
+            assert without_cpus(name, call["env"].get(name)) == without_cpus(name, value), name
+    for name in different.get("env_absent", expected.get("env_absent", [])):
+        assert name not in call["env"]
