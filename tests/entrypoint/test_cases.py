@@ -101,7 +101,8 @@ def write_files(host, inputs):
         (host.tools / name).chmod(0o755)
     config = host.ml / "input" / "config"
     for name in ("hyperparameters.json", "inputdataconfig.json"):
-        (config / name).write_text(json.dumps(inputs[name]))
+        if inputs[name] is not None:
+            (config / name).write_text(json.dumps(inputs[name]))
     resource = dict(inputs["resourceconfig.json"])
     if host.name != resource["current_host"]:
         resource["current_host"] = host.name

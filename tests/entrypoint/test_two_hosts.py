@@ -247,7 +247,7 @@ def test_requirements_that_cannot_be_installed_on_one_host_fail_all(cluster):
 
 
 def test_private_keys_stay_where_they_were_made(cluster):
-    """The leader's key is only on the leader, the host's only on the worker, and neither outlives nor precedes the job."""
+    """The leader's key is only on the leader, the host's key only on the worker."""
     two = cluster()
     script = RANK + (
         "\nimport pathlib\nrun = pathlib.Path('/run/shoal')\n"

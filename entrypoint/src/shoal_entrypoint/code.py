@@ -6,14 +6,15 @@ import re
 import shlex
 import shutil
 import sys
-import tarfile
-import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from shoal_entrypoint.configuration import Job
 from shoal_entrypoint.log import log
 from shoal_entrypoint.outcome import JobError
+
+if TYPE_CHECKING:
+    import tarfile  # imported where it is used: most jobs bring no archive, and each import costs milliseconds
 
 __all__ = ["Entry", "Kind", "check", "fetch", "find_entry", "installs"]
 
@@ -72,10 +73,8 @@ def fetch(job: Job, code: Path) -> None:
             f"sagemaker_submit_directory: {source}: no such file or directory (s3://, a local directory, or a local"
             " tar file is expected)"
         )
-    elif tarfile.is_tarfile(source):
-        _extract(Path(source), code, source)
     else:
-        shutil.copy(source, code)
+        _unpack_or_copy(Path(source), code)
 
 
 def find_entry(job: Job, code: Path) -> Entry:
@@ -117,8 +116,18 @@ def installs(entry: Entry, code: Path) -> list[tuple[str, list[str]]]:
     return []
 
 
+def _unpack_or_copy(source: Path, code: Path) -> None:
+    import tarfile
+
+    if tarfile.is_tarfile(source):
+        _extract(source, code, str(source))
+    else:
+        shutil.copy(source, code)
+
+
 def _fetch_s3(source: str, region: str, code: Path) -> None:
     import os
+    import tempfile
 
     import boto3  # 0.1 s and 20 MB, paid only by jobs whose code is in S3
 
@@ -134,6 +143,8 @@ def _fetch_s3(source: str, region: str, code: Path) -> None:
 
 
 def _extract(archive: Path, code: Path, source: str) -> None:
+    import tarfile
+
     try:
         with tarfile.open(archive) as tar:
             if hasattr(tarfile, "data_filter"):
@@ -145,6 +156,8 @@ def _extract(archive: Path, code: Path, source: str) -> None:
 
 
 def _harmless(tar: tarfile.TarFile) -> list[tarfile.TarInfo]:
+    import tarfile
+
     members = []
     for member in tar.getmembers():
         if member.name.startswith("/") or ".." in Path(member.name).parts:

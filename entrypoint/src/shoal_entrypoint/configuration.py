@@ -1,15 +1,14 @@
 """The three JSON files of a job -> frozen values. No decision about how to launch is taken here.
 
 Every error is one line that names the file, the place in it and what was expected, because it ends up in the
-1024 characters a user sees of a failed job.
+1024 characters a user sees of a failed job. Named tuples, not dataclasses: importing those costs 6 ms of the 100.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any, Mapping, NamedTuple
 
 from shoal_entrypoint import hyperparameters
 from shoal_entrypoint.outcome import JobError
@@ -31,8 +30,7 @@ _ENABLE_FLAGS = (
 )
 
 
-@dataclass(frozen=True)
-class Resource:
+class Resource(NamedTuple):
     """resourceconfig.json: which hosts there are and which one this is."""
 
     raw: dict[str, Any]
@@ -56,8 +54,7 @@ class Resource:
         return [] if self.groups else list(self.hosts)
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """Everything the files and the environment say about a job."""
 
     resource: Resource

@@ -7,7 +7,7 @@ from pathlib import Path
 from shoal_entrypoint.log import log
 from shoal_entrypoint.outcome import JobError, Outcome
 
-__all__ = ["command_failure", "record", "to_exit_code"]
+__all__ = ["command_failure", "own_words", "record", "to_exit_code"]
 
 _SIGKILL_EXIT = 137
 # Enough for a deep traceback; the platform shows the first 1024 characters.
@@ -29,6 +29,15 @@ def command_failure(error_class: str, exit_code: int, message: str, argv: list[s
         lines.append('ExtraInfo "OutOfMemory: Process killed by SIGKILL (signal 9)"')
     lines.append(f'Command "{" ".join(argv)}"')
     return JobError("\n".join(lines), exit_code)
+
+
+def own_words(failure: Path) -> str | None:
+    """What the user's code wrote into the failure file of this host: the other hosts shall say the same."""
+    try:
+        with failure.open("rb") as file:
+            return file.read(_MESSAGE_LIMIT).decode("utf-8", "backslashreplace") or None
+    except OSError:
+        return None
 
 
 def record(outcome: Outcome, failure: Path, success: Path) -> int:

@@ -14,7 +14,7 @@ from shoal_entrypoint.control.worker import Worker
 from shoal_entrypoint.explain import explain
 from shoal_entrypoint.failure import command_failure, to_exit_code
 from shoal_entrypoint.launchers.settings import MPI_FAMILY, choose
-from shoal_entrypoint.outcome import SUCCESS, JobError, Outcome
+from shoal_entrypoint.outcome import SUCCESS, JobError, Outcome, stopped_early
 from shoal_entrypoint.paths import Paths
 from shoal_entrypoint.supervise import Finished, Supervisor
 
@@ -51,6 +51,8 @@ def run(
         _prepare_ssh(paths, supervisor, cards, work, me)
         supervisor.targets = lambda: processes.ranks(os.getpid())
     channel.ready()
+    if supervisor.stop is not None:
+        raise stopped_early(supervisor.stop)
     if not work.leads(me):
         return SUCCESS  # its ranks are the first host's business; sshd serves until the job is settled
     supervisor.targets = lambda: _targets(work, entry)

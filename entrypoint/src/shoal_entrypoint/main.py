@@ -6,12 +6,12 @@ The order matters: nothing below may turn a failure into exit code 0, whatever g
 from __future__ import annotations
 
 import os
-import traceback
+from pathlib import Path
 from typing import Callable
 
 from shoal_entrypoint import control, host
 from shoal_entrypoint.configuration import load_resource
-from shoal_entrypoint.failure import record
+from shoal_entrypoint.failure import own_words, record
 from shoal_entrypoint.outcome import SUCCESS, JobError, Outcome
 from shoal_entrypoint.paths import Paths
 from shoal_entrypoint.supervise import Supervisor
@@ -30,7 +30,7 @@ def main() -> int:
         resource = load_resource(paths.config)
         channel = control.join(resource, supervisor, environ)
         leave = channel.leave
-        outcome = channel.settle(_part(lambda: host.run(resource, paths, supervisor, channel, environ)))
+        outcome = channel.settle(_part(lambda: host.run(resource, paths, supervisor, channel, environ), paths.failure))
         supervisor.clean_up()
     except BaseException as error:  # PID 1 has nobody above it to report what it did not expect
         outcome = _unexpected(error)
@@ -40,15 +40,18 @@ def main() -> int:
     return exit_code
 
 
-def _part(run: Callable[[], Outcome]) -> Outcome:
+def _part(run: Callable[[], Outcome], failure: Path) -> Outcome:
     try:
-        return run()
+        outcome = run()
     except Exception as error:  # the other hosts must hear of anything
-        return _unexpected(error)
+        outcome = _unexpected(error)
+    return outcome._replace(failure=own_words(failure)) if outcome.failed and own_words(failure) else outcome
 
 
 def _unexpected(error: BaseException) -> Outcome:
     if isinstance(error, JobError):
         return error.outcome
+    import traceback
+
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     return Outcome(1, f"Framework Error: \n{text}{error}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["SUCCESS", "JobError", "Outcome"]
+__all__ = ["SUCCESS", "JobError", "Outcome", "stopped_early"]
 
 
 class Outcome(NamedTuple):
@@ -35,3 +35,8 @@ class JobError(Exception):
     def outcome(self) -> Outcome:
         """This error as the end of a part."""
         return Outcome(self.exit_code, self.text)
+
+
+def stopped_early(signum: int) -> JobError:
+    """The job was stopped before the user's code ran."""
+    return JobError(f"Stopped by signal {int(signum)} before the script was started.", 128 + int(signum))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Mapping, NamedTuple
 
+from shoal_entrypoint.outcome import JobError
+
 __all__ = ["Paths"]
 
 
@@ -77,5 +79,11 @@ class Paths(NamedTuple):
 
     def make_run(self) -> None:
         """Create the private directory for keys; only its owner may look in."""
-        self.run.mkdir(parents=True, exist_ok=True)
-        self.run.chmod(0o700)
+        try:
+            self.run.mkdir(parents=True, exist_ok=True)
+            self.run.chmod(0o700)
+        except OSError as error:
+            raise JobError(
+                f"{self.run}: cannot be made for the job's keys: {error}."
+                " SHOAL_RUN_DIR names another directory, the same on every host."
+            ) from error

@@ -43,6 +43,7 @@ class Finished:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
+        self.bytes = 0
         self.stdout = Capture()
         self.stderr = Capture()
 
@@ -54,8 +55,8 @@ class Supervisor:
         self.stop: int | None = None
         self.abort: Outcome | None = None
         self.on_stop: Callable[[int], None] = lambda _signum: None
-        # Who gets a forwarded signal; a launcher says.
-        self.targets: Callable[[], list[int]] = lambda: []
+        # Who gets a forwarded signal, when a launcher knows better than "everybody".
+        self.targets: Callable[[], list[int]] = lambda: processes.descendants(os.getpid())
         self._stop_grace = stop_grace
         self._signal: int | None = None
         self._selector = selectors.DefaultSelector()
@@ -121,11 +122,14 @@ class Supervisor:
         popen.returncode = 0
         open_pipes = {popen.stdout: (1, child.stdout), popen.stderr: (2, child.stderr)}
         for pipe, (target, capture) in list(open_pipes.items()):
-            self._pass_on(pipe, target, capture, open_pipes)
+            self._pass_on(pipe, target, capture, child, open_pipes)
         self.wait(lambda: child.returncode is not None)
         self.clean_up()
-        # Every writer is gone, so end of file is near; a process that escaped to another parent must not hold the job.
-        self.wait(lambda: not open_pipes, timeout=LEFTOVER_GRACE_SECONDS)
+        # Every writer is gone, so end of file is near. Output still on its way is waited for, silence is not.
+        seen = -1
+        while open_pipes and child.bytes > seen:
+            seen = child.bytes
+            self.wait(lambda: not open_pipes, timeout=LEFTOVER_GRACE_SECONDS)
         for pipe in list(open_pipes):
             self.unwatch(pipe)
             if pipe is not None:
@@ -154,7 +158,7 @@ class Supervisor:
         except OSError as error:
             raise JobError(f"{argv[0]}: cannot be started: {error}") from error
 
-    def _pass_on(self, pipe: Any, target: int, capture: Capture, open_pipes: dict[Any, Any]) -> None:
+    def _pass_on(self, pipe: Any, target: int, capture: Capture, child: Finished, open_pipes: dict[Any, Any]) -> None:
         fd = pipe.fileno()
         os.set_blocking(fd, False)
         with contextlib.suppress(OSError):  # only for fewer wake-ups; an unprivileged user's pipe budget may be spent
@@ -168,6 +172,7 @@ class Supervisor:
             if chunk:
                 _write_all(target, chunk)
                 capture.feed(chunk)
+                child.bytes += len(chunk)
                 return
             self.unwatch(pipe)
             pipe.close()

@@ -10,7 +10,7 @@ from shoal_entrypoint import network
 from shoal_entrypoint.configuration import Resource
 from shoal_entrypoint.control.link import Link
 from shoal_entrypoint.log import log
-from shoal_entrypoint.outcome import SUCCESS, JobError, Outcome
+from shoal_entrypoint.outcome import SUCCESS, JobError, Outcome, stopped_early
 from shoal_entrypoint.supervise import STOP_GRACE_SECONDS, Supervisor
 
 __all__ = ["Leader"]
@@ -194,11 +194,6 @@ class Leader:
             self._fail(Outcome(1, text))
         elif not self._result.failed:
             self._result = Outcome(1, text)
-
-
-def stopped_early(signum: int) -> JobError:
-    """The job was stopped before the user's code ran."""
-    return JobError(f"Stopped by signal {int(signum)} before the script was started.", 128 + int(signum))
 
 
 def _listen(port: int) -> socket.socket:

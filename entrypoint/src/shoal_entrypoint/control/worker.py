@@ -8,9 +8,8 @@ import time
 from typing import Any, Callable
 
 from shoal_entrypoint.configuration import Resource
-from shoal_entrypoint.control.leader import stopped_early
 from shoal_entrypoint.control.link import Link
-from shoal_entrypoint.outcome import JobError, Outcome
+from shoal_entrypoint.outcome import JobError, Outcome, stopped_early
 from shoal_entrypoint.supervise import Supervisor
 
 __all__ = ["Worker"]
