@@ -96,9 +96,10 @@ def _string(shape: Any, value: str, path: str) -> Iterator[Problem]:
         shown = ", ".join(choices) if len(choices) <= _SHOWN_CHOICES else f"{len(choices)} known values"
         yield Problem(path, f"{show(value)} is not one of {shown}{_suggestion(value, choices)}")
         return
-    yield from _length(shape, len(value), "characters", path)
+    wrong_length = list(_length(shape, len(value), "characters", path))
+    yield from wrong_length
     pattern = shape.metadata.get("pattern")
-    if pattern and not python_pattern(pattern).fullmatch(value):
+    if pattern and not wrong_length and not python_pattern(pattern).fullmatch(value):
         yield Problem(path, f"{show(value)} does not match {pattern}")
 
 

@@ -1,0 +1,106 @@
+"""Fixtures: a valid request, a job's folder, and an engine with a 2 MB image whose `train` does what $SCRIPT says.
+
+The image is made by the test, without a network, from a static busybox (Debian package busybox-static). It shows how
+the runner treats hosts; what happens inside a training image is the business of other tests.
+"""
+
+import copy
+import io
+import signal
+import subprocess
+import sys
+import tarfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # test modules are imported by file: they find helpers no other way
+from job_folder import JobFolder, things_of
+
+BUSYBOX = Path("/bin/busybox")
+IMAGE = "shoal-test-hosts:1"
+REQUEST = {
+    "TrainingJobName": "job",
+    "RoleArn": "arn:aws:iam::000000000000:role/local",
+    "AlgorithmSpecification": {"TrainingImage": IMAGE, "TrainingInputMode": "File"},
+    "InputDataConfig": [
+        {
+            "ChannelName": "train",
+            "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "file://data"}},
+        }
+    ],
+    "OutputDataConfig": {"S3OutputPath": "file://runs"},
+    "ResourceConfig": {"InstanceType": "ml.c5.xlarge", "InstanceCount": 2, "VolumeSizeInGB": 1},
+    "StoppingCondition": {"MaxRuntimeInSeconds": 120},
+}
+
+
+@pytest.fixture
+def request_() -> dict[str, Any]:
+    """A valid request of two hosts and one channel."""
+    return copy.deepcopy(REQUEST)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[JobFolder]:
+    """A folder with a valid job in it, of a name no other test has."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x").write_text("hello\n")
+    request = copy.deepcopy(REQUEST)
+    request["TrainingJobName"] = f"test-{uuid.uuid4().hex[:10]}"
+    folder = JobFolder(tmp_path, request)
+    yield folder
+    for process in folder.started:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        for stream in (process.stdout, process.stderr):
+            if stream:
+                stream.close()
+
+
+@pytest.fixture(scope="session")
+def image() -> str:
+    """The tag of the tiny image, in the engine."""
+    client = docker.from_env()
+    client.api.import_image_from_data(
+        _root_file_system(), repository=IMAGE.split(":")[0], tag="1", changes=["ENV PATH=/bin"]
+    )
+    client.close()
+    return IMAGE
+
+
+@pytest.fixture
+def engine(image: str, job: JobFolder) -> Iterator[docker.DockerClient]:
+    """The engine, with the tiny image; the test fails if containers or networks of its job are left in it."""
+    client = docker.from_env()
+    yield client
+    left = things_of(client, job.request["TrainingJobName"])
+    for thing in left:
+        thing.remove(**({"force": True} if hasattr(thing, "kill") else {}))
+    client.close()
+    assert not left
+
+
+def _root_file_system() -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for folder in ("bin", "tmp", "opt", "opt/ml"):
+            info = tarfile.TarInfo(folder)
+            info.type, info.mode = tarfile.DIRTYPE, 0o755
+            archive.addfile(info)
+        applets = subprocess.run([BUSYBOX, "--list"], check=True, capture_output=True, text=True).stdout.split()
+        for applet in applets:
+            if applet != "busybox":
+                link = tarfile.TarInfo(f"bin/{applet}")
+                link.type, link.linkname = tarfile.SYMTYPE, "busybox"
+                archive.addfile(link)
+        for name, data in (("bin/busybox", BUSYBOX.read_bytes()), ("bin/train", b'#!/bin/sh\neval "$SCRIPT"\n')):
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(data), 0o755
+            archive.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()

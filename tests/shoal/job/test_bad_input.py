@@ -1,0 +1,112 @@
+"""Bad input: one clear line for each thing that is wrong, exit code 2, nothing started, nothing written."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+from job_folder import JobFolder
+
+NO_ENGINE = {**os.environ, "DOCKER_HOST": "unix:///nowhere/docker.sock"}
+
+
+def misspell(request: dict[str, Any]) -> None:
+    request["ResourceConfg"] = {}
+
+
+def no_channel(request: dict[str, Any]) -> None:
+    request["InputDataConfig"][0]["DataSource"]["S3DataSource"]["S3Uri"] = "file://nowhere"
+
+
+def no_source(request: dict[str, Any]) -> None:
+    request["HyperParameters"] = {"sagemaker_submit_directory": "file://nowhere"}
+
+
+def remote_channel(request: dict[str, Any]) -> None:
+    request["InputDataConfig"][0]["DataSource"]["S3DataSource"]["S3Uri"] = "s3://bucket/data"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (misspell, "ResourceConfg: no such field: did you mean ResourceConfig?"),
+        (no_channel, "InputDataConfig[0] (train): there is no {folder}/nowhere"),
+        (no_source, "HyperParameters.sagemaker_submit_directory: there is no folder {folder}/nowhere"),
+        (
+            remote_channel,
+            "InputDataConfig[0].DataSource.S3DataSource.S3Uri: 's3://bucket/data' is not here: give --channel train=FOLDER",
+        ),
+    ],
+)
+def test_a_wrong_file(job: JobFolder, change: Callable[[dict[str, Any]], None], expected: str) -> None:
+    change(job.request)
+    done = job.shoal("run", env=NO_ENGINE)
+    assert done.returncode == 2
+    assert done.stderr == f"shoal: {job.path}/job.json: {expected.format(folder=job.path)}\n"
+    assert done.stdout == ""
+    assert sorted(path.name for path in job.path.iterdir()) == ["data", "job.json"]
+
+
+def test_each_problem_has_its_line(job: JobFolder) -> None:
+    misspell(job.request)
+    job.request["ResourceConfig"]["InstanceCount"] = "two"
+    done = job.shoal("validate")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 2
+
+
+def test_no_file(tmp_path: Path) -> None:
+    job = JobFolder(tmp_path / "nowhere", {})
+    job.write = lambda: tmp_path / "none.json"  # type: ignore[method-assign]
+    done = job.shoal("run")
+    assert done.returncode == 2
+    assert done.stderr == f"shoal: {tmp_path}/none.json: cannot be read: No such file or directory\n"
+
+
+def test_no_engine(job: JobFolder) -> None:
+    done = job.shoal("run", env=NO_ENGINE)
+    assert done.returncode == 3
+    assert "no Docker engine answers" in done.stderr
+    assert not job.run_folder.exists()
+
+
+def test_an_option_for_a_channel_the_job_has_not(job: JobFolder) -> None:
+    done = job.shoal("run", "--channel", "trian=data", env=NO_ENGINE)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "--channel: 'trian' is not a channel of this job" in done.stderr
+
+
+def test_validate_says_what_to_change_before_submitting(job: JobFolder) -> None:
+    done = job.shoal("validate", env=NO_ENGINE)
+    assert done.returncode == 0
+    assert "a valid CreateTrainingJob request" in done.stdout
+    assert "InputDataConfig[0].DataSource.S3DataSource.S3Uri, OutputDataConfig.S3OutputPath" in done.stdout
+
+
+@pytest.mark.engine
+def test_no_image(job: JobFolder, engine: docker.DockerClient) -> None:
+    job.request["AlgorithmSpecification"]["TrainingImage"] = "shoal-test-hosts:2"
+    done = job.shoal("run")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "no image 'shoal-test-hosts:2' on this machine; there is shoal-test-hosts:1" in done.stderr
+    assert "`shoal build`" in done.stderr
+    assert not job.run_folder.exists()
+
+
+@pytest.mark.engine
+def test_a_name_that_is_taken(job: JobFolder, engine: docker.DockerClient) -> None:
+    job.run_folder.mkdir(parents=True)
+    done = job.shoal("run")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    name = job.request["TrainingJobName"]
+    assert f"{name!r} is taken" in done.stderr
+    assert f"--job-name {name}-2" in done.stderr
+    assert list(job.run_folder.iterdir()) == []
+    job.request["Environment"] = {"SCRIPT": "true"}
+    job.request["ResourceConfig"]["InstanceCount"] = 1
+    again = job.shoal("run", "--job-name", f"{name}-2", "--json")
+    assert again.returncode == 0
+    assert json.loads(again.stdout)["TrainingJobName"] == f"{name}-2"

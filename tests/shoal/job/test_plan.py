@@ -1,0 +1,160 @@
+"""From a request to what each host gets, and what a local run refuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.job import local
+from shoal.job.plan import Mount, Plan, make_plan
+from shoal.job.spec import JobFile
+
+Request = dict[str, Any]
+
+
+def plan_of(request: Request, folder: Path = Path("/jobs")) -> Plan:
+    return make_plan(JobFile(folder / "job.json", request), request)
+
+
+def config(plan: Plan, host: int, name: str) -> Any:
+    return json.loads(plan.hosts[host].config[f"{name}.json"])
+
+
+def test_hosts_files_and_paths(request_: Request) -> None:
+    plan = plan_of(request_)
+    assert [host.name for host in plan.hosts] == ["algo-1", "algo-2"]
+    assert plan.run_folder == Path("/jobs/runs/job")
+    assert plan.hosts[1].mounts == (Mount(Path("/jobs/data"), "/opt/ml/input/data/train"),)
+    assert (plan.entrypoint, plan.command) == (None, ("train",))
+    assert config(plan, 1, "resourceconfig") == {
+        "current_group_name": "homogeneousCluster",
+        "current_host": "algo-2",
+        "current_instance_type": "ml.c5.xlarge",
+        "hosts": ["algo-1", "algo-2"],
+        "instance_groups": [
+            {
+                "hosts": ["algo-1", "algo-2"],
+                "instance_group_name": "homogeneousCluster",
+                "instance_type": "ml.c5.xlarge",
+            }
+        ],
+        "network_interface_name": "eth0",
+        "topology": None,
+    }
+    assert config(plan, 0, "inputdataconfig") == {
+        "train": {"TrainingInputMode": "File", "S3DistributionType": "FullyReplicated", "RecordWrapperType": "None"}
+    }
+
+
+def test_instance_groups_number_hosts_across_groups_and_restrict_channels(request_: Request) -> None:
+    request_["ResourceConfig"] = {
+        "InstanceGroups": [
+            {"InstanceGroupName": "gpu", "InstanceType": "ml.p4d.24xlarge", "InstanceCount": 2},
+            {"InstanceGroupName": "data", "InstanceType": "ml.c5.xlarge", "InstanceCount": 1},
+        ]
+    }
+    request_["InputDataConfig"][0]["DataSource"]["S3DataSource"]["InstanceGroupNames"] = ["data"]
+    plan = plan_of(request_)
+    last = config(plan, 2, "resourceconfig")
+    assert (last["current_host"], last["current_group_name"]) == ("algo-3", "data")
+    assert last["current_instance_type"] == "ml.c5.xlarge"
+    assert [group["hosts"] for group in last["instance_groups"]] == [["algo-1", "algo-2"], ["algo-3"]]
+    assert [list(config(plan, i, "inputdataconfig")) for i in range(3)] == [[], [], ["train"]]
+    assert [len(host.mounts) for host in plan.hosts] == [0, 0, 1]
+
+
+@pytest.mark.parametrize("written", ["file://src", '"file://src"'])
+def test_the_source_folder_becomes_opt_ml_code(request_: Request, written: str) -> None:
+    request_["HyperParameters"] = {"sagemaker_submit_directory": written, "epochs": "3"}
+    plan = plan_of(request_)
+    assert plan.code == Path("/jobs/src")
+    assert config(plan, 0, "hyperparameters") == {"sagemaker_submit_directory": '"/opt/ml/code"', "epochs": "3"}
+
+
+def test_other_hyperparameters_are_sent_as_they_are(request_: Request) -> None:
+    request_["HyperParameters"] = {
+        "a": '"x"',
+        "b": "1e-05",
+        "c": "[1, 2]",
+        "sagemaker_submit_directory": "/opt/ml/code",
+    }
+    plan = plan_of(request_)
+    assert plan.code is None
+    assert config(plan, 0, "hyperparameters") == request_["HyperParameters"]
+
+
+def test_the_environment_cannot_hide_the_name_of_the_job(request_: Request) -> None:
+    request_["Environment"] = {"A": "b c", "TRAINING_JOB_NAME": "other"}
+    environment = plan_of(request_).environment
+    assert environment["A"] == "b c"
+    assert environment["TRAINING_JOB_NAME"] == "job"
+    assert environment["TRAINING_JOB_ARN"].endswith(":training-job/job")
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"ContainerEntrypoint": ["/bin/bash"], "ContainerArguments": ["-c", "x"]}, (("/bin/bash",), ("-c", "x"))),
+        ({"ContainerEntrypoint": ["/start"]}, (("/start",), ())),
+        ({"ContainerArguments": ["serve"]}, (None, ("serve",))),
+    ],
+)
+def test_entrypoint_and_arguments(request_: Request, fields: Request, expected: object) -> None:
+    request_["AlgorithmSpecification"].update(fields)
+    plan = plan_of(request_)
+    assert (plan.entrypoint, plan.command) == expected
+
+
+def test_a_channel_of_one_file_is_a_folder_with_it(request_: Request, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("one object")
+    plan = plan_of(request_, tmp_path)
+    assert plan.hosts[0].mounts == (Mount(tmp_path / "data", "/opt/ml/input/data/train/data"),)
+
+
+def test_what_the_command_line_says_wins_and_the_file_stays(request_: Request, tmp_path: Path) -> None:
+    request_["InputDataConfig"][0]["DataSource"]["S3DataSource"]["S3Uri"] = "s3://bucket/data"
+    request_["OutputDataConfig"]["S3OutputPath"] = "s3://bucket/runs"
+    folder = tmp_path / "with space"
+    changed = local.override(request_, name="other", output=tmp_path / "out", source=folder, channels={"train": folder})
+    assert local.refusals(changed, {"train": folder}) == []
+    plan = plan_of(changed)
+    assert plan.name == "other"
+    assert plan.run_folder == tmp_path / "out" / "other"
+    assert plan.code == folder
+    assert plan.hosts[0].mounts[0].source == folder
+    assert request_["TrainingJobName"] == "job"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("S3Uri", "s3://b/k", "'s3://b/k' is not here: give --channel train=FOLDER"),
+        ("S3DataType", "ManifestFile", "ManifestFile cannot be run here, only S3Prefix"),
+        ("S3DataDistributionType", "ShardedByS3Key", "ShardedByS3Key cannot be run here on several hosts"),
+    ],
+)
+def test_channels_a_local_run_refuses(request_: Request, key: str, value: str, expected: str) -> None:
+    request_["InputDataConfig"][0]["DataSource"]["S3DataSource"][key] = value
+    [problem] = local.refusals(request_, {})
+    assert str(problem) == f"InputDataConfig[0].DataSource.S3DataSource.{key}: {expected}"
+
+
+def test_what_else_a_local_run_refuses(request_: Request) -> None:
+    request_["AlgorithmSpecification"]["TrainingInputMode"] = "Pipe"
+    request_["OutputDataConfig"] = {"S3OutputPath": "s3://b/k", "CompressionType": "NONE"}
+    request_["HyperParameters"] = {"sagemaker_submit_directory": '"s3://b/sourcedir.tar.gz"'}
+    found = [str(problem) for problem in local.refusals(request_, {"trian": Path("x")})]
+    assert [text.split(":")[0] for text in found] == [
+        "InputDataConfig[0]",
+        "--channel",
+        "OutputDataConfig.S3OutputPath",
+        "OutputDataConfig.CompressionType",
+        "HyperParameters.sagemaker_submit_directory",
+    ]
+
+
+def test_fields_without_effect_are_named(request_: Request) -> None:
+    request_["CheckpointConfig"] = {"S3Uri": "s3://b/c"}
+    request_["StoppingCondition"]["MaxWaitTimeInSeconds"] = 99
+    assert local.without_effect(request_) == ["CheckpointConfig", "StoppingCondition.MaxWaitTimeInSeconds"]

@@ -1,0 +1,216 @@
+"""Whole runs of small jobs on the real engine: what hosts see, how jobs end, what is left."""
+
+import json
+import os
+import signal
+import subprocess
+import tarfile
+from pathlib import Path
+
+import docker
+import pytest
+from job_folder import SHOAL, JobFolder, socket_group, things_of, until
+
+pytestmark = pytest.mark.engine
+
+LOOP = "echo ready; while :; do sleep 0.1; done"
+
+
+def script(job: JobFolder, text: str, hosts: int = 2) -> None:
+    job.request["Environment"] = {"SCRIPT": text}
+    job.request["ResourceConfig"]["InstanceCount"] = hosts
+
+
+def content(archive: Path) -> dict[str, str]:
+    with tarfile.open(archive) as tar:
+        return {m.name: tar.extractfile(m).read().decode() for m in tar if m.isreg()}  # type: ignore[union-attr]
+
+
+def test_hosts_have_names_files_and_channels(job: JobFolder, engine: docker.DockerClient) -> None:
+    (job.path / "src" / "__pycache__").mkdir(parents=True)
+    (job.path / "src" / "train.py").write_text("print('code')\n")
+    job.request["HyperParameters"] = {"sagemaker_submit_directory": "file://src", "epochs": "3"}
+    ping = "for h in algo-1 algo-2; do until ping -c1 -W1 $h >/dev/null 2>&1; do sleep 0.1; done; echo sees $h; done"
+    script(
+        job,
+        f"{ping}; hostname; cat /opt/ml/input/data/train/x /opt/ml/code/*; ls /opt/ml/code; echo $TRAINING_JOB_NAME;"
+        "touch /opt/ml/input/data/train/y 2>/dev/null || echo read-only; cp /opt/ml/input/config/* /opt/ml/model;"
+        "df -k /dev/shm | tail -1; sleep 1.5",  # the other host must still be there to be found
+    )
+    done = job.shoal("run")
+    assert done.returncode == 0, done.stderr
+    name = job.request["TrainingJobName"]
+    for host in ("algo-1", "algo-2"):
+        lines = job.log(host).splitlines()
+        assert lines[:-1] == [
+            *("sees algo-1", "sees algo-2", host, "hello", "print('code')", "train.py", name, "read-only"),
+        ]
+        assert int(lines[-1].split()[1]) * 1024 == pytest.approx(engine.info()["MemTotal"] / 2, rel=0.01)
+        assert [f"{host} | {line}" for line in lines] == [x for x in done.stdout.splitlines() if x.startswith(host)]
+    config = content(job.run_folder / "output" / "model.tar.gz")
+    assert json.loads(config["hyperparameters.json"])["epochs"] == "3"
+    assert json.loads(config["resourceconfig.json"])["hosts"] == ["algo-1", "algo-2"]
+    described = job.described
+    assert (described["TrainingJobStatus"], described["SecondaryStatus"]) == ("Completed", "Completed")
+    assert [host["ExitCode"] for host in described["Shoal"]["Hosts"]] == [0, 0]
+    assert sorted(path.name for path in (job.path / "data").iterdir()) == ["x"]
+
+
+def test_stages_go_to_stderr_with_seconds(job: JobFolder, engine: docker.DockerClient) -> None:
+    script(job, "echo '[bold]data[/]'", hosts=1)
+    done = job.shoal("run")
+    stages = [line.split()[2] for line in done.stderr.splitlines()]
+    assert stages == ["Starting", "Training", "Uploading", "Completed"]
+    assert done.stdout == "algo-1 | [bold]data[/]\n"
+
+
+def test_json_is_alone_on_stdout(job: JobFolder, engine: docker.DockerClient) -> None:
+    script(job, "echo line", hosts=1)
+    done = job.shoal("run", "--json")
+    assert json.loads(done.stdout) == job.described
+    assert "algo-1 | line" in done.stderr
+
+
+def test_a_log_is_kept_byte_for_byte(job: JobFolder, engine: docker.DockerClient) -> None:
+    script(job, r"printf '\377\000tab\there\r\nerr\n' >&2; head -c 300000 /dev/zero | tr '\000' x; printf end", hosts=1)
+    assert job.shoal("run").returncode == 0
+    raw = (job.run_folder / "logs" / "algo-1.log").read_bytes()
+    assert raw == b"\xff\x00tab\there\r\nerr\n" + b"x" * 300000 + b"end"
+
+
+def test_a_host_that_fails_fails_the_job_and_ends_the_others(job: JobFolder, engine: docker.DockerClient) -> None:
+    # The other host notices by itself, as `train` does: nobody has to stop it.
+    other = "until ping -c1 -W1 algo-2 >/dev/null 2>&1; do sleep 0.1; done; "
+    other += "while ping -c1 -W1 algo-2 >/dev/null 2>&1; do sleep 0.1; done; echo noticed; exit 1"
+    fail = "sleep 1; printf 'ValueError: boom' > /opt/ml/output/failure; echo 1 > /opt/ml/model/part; exit 3"
+    script(job, f"if [ $(hostname) = algo-2 ]; then {fail}; else {other}; fi")
+    done = job.shoal("run")
+    assert done.returncode == 1
+    described = job.described
+    assert described["TrainingJobStatus"] == "Failed"
+    assert described["FailureReason"] == "ValueError: boom"
+    assert [host["ExitCode"] for host in described["Shoal"]["Hosts"]] == [1, 3]
+    assert "noticed" in job.log("algo-1")
+    assert "SIGTERM" not in done.stderr
+    assert (job.run_folder / "logs" / "algo-2.failure").read_text() == "ValueError: boom"
+    assert content(job.run_folder / "output" / "model.tar.gz") == {"part": "1\n"}
+
+
+@pytest.mark.slow
+def test_a_host_that_does_not_notice_a_failure_is_stopped(job: JobFolder, engine: docker.DockerClient) -> None:
+    script(job, f"trap 'echo got TERM; exit 0' TERM; if [ $(hostname) = algo-2 ]; then exit 3; fi; {LOOP}")
+    done = job.shoal("run")
+    assert done.returncode == 1
+    assert "got TERM" in job.log("algo-1")
+    assert "SIGTERM to algo-1: the job has failed" in done.stderr
+    assert job.described["FailureReason"] == "AlgorithmError: algo-2 ended with exit code 3"
+
+
+def test_a_command_that_cannot_be_executed_is_a_failed_job(job: JobFolder, engine: docker.DockerClient) -> None:
+    job.request["AlgorithmSpecification"]["ContainerEntrypoint"] = ["/no/such/program"]
+    done = job.shoal("run")
+    assert done.returncode == 1
+    assert "algo-1 could not be started" in job.described["FailureReason"]
+    assert "/no/such/program" in done.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_stopped_once_hosts_have_time_to_save(
+    job: JobFolder, engine: docker.DockerClient, number: signal.Signals, code: int
+) -> None:
+    script(job, f"trap 'echo got TERM; hostname > /opt/ml/model/$(hostname); exit 0' TERM; {LOOP}")
+    process = job.start()
+    job.until_logged("ready")
+    process.send_signal(number)
+    assert process.wait(60) == code
+    assert "got TERM" in job.log("algo-1")
+    assert "got TERM" in job.log("algo-2")
+    assert content(job.run_folder / "output" / "model.tar.gz") == {"algo-1": "algo-1\n", "algo-2": "algo-2\n"}
+    assert (job.described["TrainingJobStatus"], job.described["SecondaryStatus"]) == ("Stopped", "Stopped")
+
+
+def test_stopped_twice_hosts_are_killed_at_once(job: JobFolder, engine: docker.DockerClient) -> None:
+    script(job, f"trap 'echo ignored' TERM; {LOOP}")
+    process = job.start()
+    job.until_logged("ready")
+    process.send_signal(signal.SIGINT)
+    job.until_logged("ignored")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130  # not the 120 s of grace
+    assert [host["ExitCode"] for host in job.described["Shoal"]["Hosts"]] == [137, 137]
+
+
+def test_max_runtime_stops_the_job(job: JobFolder, engine: docker.DockerClient) -> None:
+    job.request["StoppingCondition"]["MaxRuntimeInSeconds"] = 2
+    script(job, f"trap 'echo got TERM; exit 0' TERM; {LOOP}")
+    done = job.shoal("run")
+    assert done.returncode == 124
+    assert (job.described["TrainingJobStatus"], job.described["SecondaryStatus"]) == ("Stopped", "MaxRuntimeExceeded")
+    assert "got TERM" in job.log("algo-1")
+
+
+def test_the_next_run_removes_what_a_killed_one_left_and_nothing_else(
+    job: JobFolder, engine: docker.DockerClient
+) -> None:
+    script(job, f"trap 'exit 0' TERM; {LOOP}")
+    living = job.start()
+    job.until_logged("ready")
+    name = job.request["TrainingJobName"]
+    killed = f"{name}-killed"
+    dying = job.start("--job-name", killed)
+    until(lambda: len(things_of(engine, killed)) == 3, "hosts and network of the second job")
+    dying.kill()
+    dying.wait()
+    assert len(things_of(engine, killed)) == 3
+
+    script(job, "true", hosts=1)
+    done = job.shoal("run", "--job-name", f"{name}-next")
+    assert done.returncode == 0
+    assert f"removed what a killed run of {killed} had left" in done.stderr
+    assert things_of(engine, killed) == []
+    assert len(things_of(engine, name)) == 3
+
+    again = job.shoal("run", "--output", str(job.path / "elsewhere"))
+    assert again.returncode == 2
+    assert f"a job called {name!r} is running" in again.stderr
+    living.send_signal(signal.SIGINT)
+    assert living.wait(60) == 130
+
+
+def test_an_isolated_job_has_no_way_out(job: JobFolder, engine: docker.DockerClient) -> None:
+    job.request["EnableNetworkIsolation"] = True
+    script(job, "ip route", hosts=1)
+    assert job.shoal("run").returncode == 0
+    assert "default" not in job.log("algo-1")
+    script(job, "ip route", hosts=1)
+    job.request["EnableNetworkIsolation"] = False
+    assert job.shoal("run", "--job-name", f"{job.request['TrainingJobName']}-open", "--json").returncode == 0
+    open_log = job.run_folder.parent / f"{job.request['TrainingJobName']}-open" / "logs" / "algo-1.log"
+    assert "default" in open_log.read_text()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run shoal as somebody else")
+def test_every_result_belongs_to_the_user(job: JobFolder, engine: docker.DockerClient) -> None:
+    group = socket_group()
+    assert group is not None
+    script(
+        job, "umask 077; echo 1 > /opt/ml/model/m; echo 2 > /opt/ml/output/data/o; chmod 4777 /opt/ml/model/m", hosts=1
+    )
+    (job.path / "job.json").write_text(json.dumps(job.request))
+    nobody = 65534
+    for path in (job.path, *job.path.parents):
+        if path == Path(path.anchor) or path.name == "tmp":
+            break
+        path.chmod(0o755)
+    os.chown(job.path, nobody, group)
+    done = subprocess.run(
+        [*SHOAL, "run", "job.json"],
+        cwd=job.path, user=nobody, group=group, extra_groups=[], capture_output=True, text=True, check=False,
+        env={**os.environ, "HOME": str(job.path), "PYTHONPATH": str(Path(__file__).parents[3])},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    owners = {path: path.stat().st_uid for path in (job.run_folder, *job.run_folder.rglob("*"))}
+    assert len(owners) == 7
+    assert set(owners.values()) == {nobody}
+    assert content(job.run_folder / "output" / "model.tar.gz") == {"m": "1\n"}
+    assert content(job.run_folder / "output" / "output.tar.gz") == {"o": "2\n"}

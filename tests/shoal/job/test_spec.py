@@ -1,0 +1,167 @@
+"""The job file against the service's model: every rule is a row."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.validate import ParamValidator
+
+from shoal.errors import ShoalError
+from shoal.job import spec
+from shoal.job.shape import python_pattern
+
+Request = dict[str, Any]
+ROLE = "RoleArn"
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*/job.json"))
+
+
+def put(*path: str | int, value: object) -> Callable[[Request], None]:
+    def change(request: Any) -> None:
+        for key in path[:-1]:
+            request = request[key]
+        request[path[-1]] = value
+
+    return change
+
+
+def drop(*path: str | int) -> Callable[[Request], None]:
+    def change(request: Any) -> None:
+        for key in path[:-1]:
+            request = request[key]
+        del request[path[-1]]
+
+    return change
+
+
+S3 = ("InputDataConfig", 0, "DataSource", "S3DataSource")
+BROKEN = [
+    (put("HyperParametrs", value={}), "HyperParametrs: no such field: did you mean HyperParameters?"),
+    (put("hyperparameters", value={}), "hyperparameters: no such field: did you mean HyperParameters?"),
+    (
+        put("ResourceConfig", "InstanceCount", value="two"),
+        "ResourceConfig.InstanceCount: 'two' is not an integer",
+    ),
+    (put("ResourceConfig", "InstanceCount", value=True), "ResourceConfig.InstanceCount: True is not an integer"),
+    (put("ResourceConfig", "InstanceCount", value=0), "ResourceConfig.InstanceCount: 0 is less than 1"),
+    (
+        put("ResourceConfig", "InstanceType", value="ml.c5.xlrge"),
+        "ResourceConfig.InstanceType: 'ml.c5.xlrge' is not one of 225 known values: did you mean ml.c5.xlarge?",
+    ),
+    (drop(ROLE), "RoleArn: is required and missing"),
+    (put(ROLE, value="me"), "RoleArn: has 2 characters: at least 20 are needed"),
+    (put("TrainingJobName", value="a_b"), "TrainingJobName: 'a_b' does not match [a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}"),
+    (put("HyperParameters", value={"epochs": 3}), 'HyperParameters.epochs: 3 is not a string: write "3"'),
+    (put("HyperParameters", value={"on": True}), 'HyperParameters.on: True is not a string: write "true"'),
+    (put("HyperParameters", value={"a b": 3}), "HyperParameters['a b']: 3 is not a string: write \"3\""),
+    (
+        put("HyperParameters", value={"x": "y" * 2501}),
+        "HyperParameters.x: has 2501 characters: at most 2500 are allowed",
+    ),
+    (put("HyperParameters", value={str(i): "" for i in range(101)}), "HyperParameters: has 101 entries: at most 100"),
+    (put("Environment", value={"1A": "x"}), "Environment.1A: as a key: '1A' does not match [a-zA-Z_][a-zA-Z0-9_]*"),
+    (
+        put("AlgorithmSpecification", "TrainingInputMode", value="Files"),
+        "AlgorithmSpecification.TrainingInputMode: 'Files' is not one of Pipe, File, FastFile: did you mean File?",
+    ),
+    (drop("AlgorithmSpecification", "TrainingImage"), "AlgorithmSpecification: needs TrainingImage or AlgorithmName"),
+    (drop(*S3, "S3Uri"), "InputDataConfig[0].DataSource.S3DataSource.S3Uri: is required and missing"),
+    (put(*S3, "S3Uri", value="data"), "InputDataConfig[0].DataSource.S3DataSource.S3Uri: 'data' does not match"),
+    (put("InputDataConfig", 0, "DataSource", value={}), "InputDataConfig[0].DataSource: needs exactly one source"),
+    (put("InputDataConfig", value=[]), "InputDataConfig: has 0 items: at least 1 are needed"),
+    (put("InputDataConfig", value={}), "InputDataConfig: {} is not a list"),
+    (drop("ResourceConfig", "InstanceCount"), "ResourceConfig: needs InstanceType and InstanceCount"),
+    (drop("StoppingCondition"), "StoppingCondition: is required and missing"),
+    (
+        put("StoppingCondition", "MaxRuntimeInSeconds", value=0),
+        "StoppingCondition.MaxRuntimeInSeconds: 0 is less than 1",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "expected"), BROKEN, ids=[text.split(":")[0] for _change, text in BROKEN])
+def test_each_rule_is_told(request_: Request, change: Callable[[Request], None], expected: str) -> None:
+    change(request_)
+    found = [str(problem) for problem in spec.problems(request_)]
+    assert len(found) == 1
+    assert found[0].startswith(expected)
+
+
+def test_a_valid_request_has_no_problems(request_: Request) -> None:
+    assert spec.problems(request_) == []
+
+
+def test_all_problems_are_told_at_once_each_with_the_file(tmp_path: Path, request_: Request) -> None:
+    for change, _text in BROKEN[:3]:
+        change(request_)
+    file = tmp_path / "job.json"
+    file.write_text(json.dumps(request_))
+    with pytest.raises(ShoalError) as raised:
+        spec.load(file)
+    lines = str(raised.value).splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith(f"{file}: ") for line in lines)
+
+
+def test_a_channel_twice_is_told(request_: Request) -> None:
+    request_["InputDataConfig"] *= 2
+    assert [str(p) for p in spec.problems(request_)] == ["InputDataConfig[1].ChannelName: 'train' is there twice"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{", "Expecting property name"),
+        ("[]", "[] is not a CreateTrainingJob request"),
+        ('{"RoleArn": "a", "RoleArn": "b"}', "'RoleArn' is there twice in one object"),
+        ("\udcff", "cannot be read"),
+    ],
+)
+def test_what_is_not_a_request_is_one_line(tmp_path: Path, text: str, expected: str) -> None:
+    file = tmp_path / "job.json"
+    file.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(ShoalError) as raised:
+        spec.load(file)
+    assert expected in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_yaml_and_json_give_the_same_request(tmp_path: Path, request_: Request) -> None:
+    (tmp_path / "job.json").write_text(json.dumps(request_))
+    yaml = tmp_path / "job.yaml"
+    yaml.write_text(
+        "TrainingJobName: job\n"
+        + "".join(f"{k}: {json.dumps(v)}\n" for k, v in request_.items() if k != "TrainingJobName")
+    )
+    assert spec.load(yaml).request == spec.load(tmp_path / "job.json").request
+
+
+def test_every_pattern_of_the_model_is_one_python_knows() -> None:
+    patterns = set(_patterns(spec.operation_shape("CreateTrainingJob", "input"), set()))
+    assert len(patterns) > 20
+    for pattern in patterns:
+        python_pattern(pattern)
+    tag = python_pattern(r"([\p{L}\p{Z}\p{N}_.:/=+\-@]*)")
+    assert tag.fullmatch("Übung 3: a=b")
+    assert not tag.fullmatch("a;b")
+
+
+def _patterns(shape: Any, seen: set[str]) -> list[str]:
+    if shape.name in seen:
+        return []
+    seen.add(shape.name)
+    inner = list(shape.members.values()) if shape.type_name == "structure" else []
+    inner += [shape.member] if shape.type_name == "list" else []
+    inner += [shape.key, shape.value] if shape.type_name == "map" else []
+    own = [shape.metadata["pattern"]] if "pattern" in shape.metadata else []
+    return own + [pattern for each in inner for pattern in _patterns(each, seen)]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.parent.name)
+def test_examples_are_valid_and_need_only_their_file_uris_changed(example: Path) -> None:
+    job = spec.load(example)
+    assert spec.file_uris(job.request)
+    remote = json.loads(json.dumps(job.request).replace("file://", "s3://"))
+    assert spec.problems(remote) == []
+    assert not ParamValidator().validate(remote, spec.operation_shape("CreateTrainingJob", "input")).has_errors()
