@@ -5,6 +5,7 @@ the runner treats hosts; what happens inside a training image is the business of
 """
 
 import copy
+import hashlib
 import io
 import signal
 import subprocess
@@ -66,10 +67,12 @@ def job(tmp_path: Path) -> Iterator[JobFolder]:
 @pytest.fixture(scope="session")
 def image() -> str:
     """The tag of the tiny image, in the engine."""
+    content = _root_file_system()
+    digest = hashlib.sha256(content).hexdigest()
     client = docker.from_env()
-    client.api.import_image_from_data(
-        _root_file_system(), repository=IMAGE.split(":")[0], tag="1", changes=["ENV PATH=/bin"]
-    )
+    if not any(have.labels.get("digest") == digest for have in client.images.list(IMAGE)):
+        changes = ["ENV PATH=/bin", f"LABEL digest={digest}"]
+        client.api.import_image_from_data(content, repository=IMAGE.split(":")[0], tag="1", changes=changes)
     client.close()
     return IMAGE
 

@@ -37,7 +37,8 @@ def remote_channel(request: dict[str, Any]) -> None:
         (no_source, "HyperParameters.sagemaker_submit_directory: there is no folder {folder}/nowhere"),
         (
             remote_channel,
-            "InputDataConfig[0].DataSource.S3DataSource.S3Uri: 's3://bucket/data' is not here: give --channel train=FOLDER",
+            "InputDataConfig[0].DataSource.S3DataSource.S3Uri: "
+            "'s3://bucket/data' is not here: give --channel train=FOLDER",
         ),
     ],
 )
