@@ -1,0 +1,83 @@
+// A group of ranks and its collective operations on plain memory. The torch binding is one user, the tests another.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "smddp/env.hpp"
+#include "smddp/store.hpp"
+#include "smddp/topology.hpp"
+#include "smddp/types.hpp"
+
+namespace smddp {
+
+struct CommunicatorOptions {
+  int rank = 0;
+  int size = 1;
+  std::chrono::milliseconds timeout{1'800'000};  ///< Bounds the meeting of the ranks too (with Env::init_timeout).
+  std::string name = "default";                  ///< For messages only.
+  Env env;
+};
+
+/// Every operation blocks until this rank's part is done, and must be called by all ranks in the same order.
+///
+/// Guarantees: results are the same bits on every rank, and do not depend on timing or on the chunk size. Sums run in
+/// rank order (hierarchical path: rank order inside each host, then host order); f16 and bf16 are summed in f32 and
+/// rounded once.
+///
+/// Errors (see errors.hpp): TimeoutError names the ranks that are missing; PeerError the rank that went away;
+/// MismatchError both operations. After any of them the group is dead: every later call raises the first cause again.
+/// UsageError leaves the group usable.
+///
+/// Threads: operations of one communicator are serialised; abort() may be called from any thread.
+class Communicator {
+ public:
+  /// Meets the other ranks through `store` (used only here) and connects to them.
+  Communicator(Store& store, const CommunicatorOptions& options);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  using Timeout = std::chrono::milliseconds;
+
+  /// Returns when every rank has called it.
+  void barrier(Timeout timeout);
+
+  /// Copies `bytes` bytes at `data` from rank `root` to all. `dtype` and `tag` are only compared between ranks.
+  void broadcast(void* data, std::size_t bytes, int root, Timeout timeout, DType dtype = DType::bytes,
+                 std::uint32_t tag = 0);
+
+  /// out[i] = op over ranks of in[i]; `in` and `out` are the same or disjoint, `count` elements each.
+  void all_reduce(const void* in, void* out, std::size_t count, DType dtype, ReduceOp op, Timeout timeout);
+
+  /// outs[r] (`bytes` bytes each, one a rank) = rank r's `in`. `in` may be outs[rank].
+  void all_gather(const void* in, const std::vector<void*>& outs, std::size_t bytes, Timeout timeout,
+                  DType dtype = DType::bytes, std::uint32_t tag = 0);
+
+  /// out = op over ranks of ins[this rank]; one `in` of `count` elements a rank. `out` may be ins[rank].
+  void reduce_scatter(const std::vector<const void*>& ins, void* out, std::size_t count, DType dtype, ReduceOp op,
+                      Timeout timeout);
+
+  /// Wakes whatever waits, here and on the other ranks, with an AbortedError. The group is dead afterwards.
+  void abort(const std::string& reason);
+
+  /// True once an error or abort has ended the group. Any thread.
+  bool failed() const;
+
+  /// Throws what ended the group, if anything has, here or as reported by a peer. Any thread.
+  void check() const;
+
+  /// Number of the last operation started.
+  std::uint64_t sequence() const;
+
+  const Topology& topology() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace smddp

@@ -1,0 +1,49 @@
+// Who sits where: ranks grouped by host, and the path that follows from it. Pure data, no effects.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace smddp {
+
+/// What one rank tells the others before anything is connected.
+struct RankInfo {
+  std::string host_id;  ///< Equal for ranks that can share memory.
+  std::string address;  ///< Numeric IPv4 or IPv6 address its listener is bound to.
+  int port = 0;         ///< Port of the listener.
+};
+
+/// How a group moves data; a consequence of the topology, equal on all ranks.
+enum class Path {
+  alone,         ///< One rank: nothing moves.
+  host,          ///< All ranks on one host: shared memory.
+  flat,          ///< TCP between all ranks: one rank a host, uneven hosts, or SMDDP_TRANSPORT=tcp.
+  hierarchical,  ///< Hosts with the same number (>1) of ranks: shared memory inside, one TCP rail a local rank between.
+};
+
+const char* name_of(Path path);
+
+struct Topology {
+  int rank = 0;
+  int size = 1;
+  int host = 0;                         ///< Index of this rank's host; hosts are numbered by their lowest rank.
+  int local_rank = 0;                   ///< Position of this rank among the group's ranks of its host, in rank order.
+  std::vector<std::vector<int>> hosts;  ///< Ranks of each host, ascending.
+  Path path = Path::alone;
+
+  const std::vector<int>& local() const { return hosts[static_cast<std::size_t>(host)]; }
+  int local_size() const { return static_cast<int>(local().size()); }
+  int host_count() const { return static_cast<int>(hosts.size()); }
+
+  /// Ranks with this rank's local rank, one a host, in host order. Only for Path::hierarchical.
+  std::vector<int> rail() const;
+
+  /// @param ranks one entry a rank. @param tcp_only never share memory.
+  static Topology from(const std::vector<RankInfo>& ranks, int rank, bool tcp_only);
+};
+
+/// Text form for the store, one line; and back. @throws UsageError when `text` is not one.
+std::string to_text(const RankInfo& info);
+RankInfo rank_info_from(const std::string& text);
+
+}  // namespace smddp

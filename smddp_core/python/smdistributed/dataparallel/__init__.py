@@ -1,0 +1,3 @@
+"""Data parallelism for PyTorch: ``import smdistributed.dataparallel.torch.torch_smddp`` registers the backend ``smddp``."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,25 @@
+"""``smddprun CMD ARGS...``: run a command as a rank, with the rank environment that torch.distributed expects.
+
+It is put between a launcher and the script (``mpirun -np 8 smddprun python train.py``), so it must start fast: no torch here.
+"""
+
+import os
+import sys
+
+from smdistributed.dataparallel.rank_environment import rank_environment
+
+_USAGE = "usage: smddprun COMMAND [ARGUMENT...]\nRuns COMMAND with RANK, WORLD_SIZE, LOCAL_RANK, ... set from the launcher's."
+
+
+def main() -> None:
+    """Replaces this process with the command. Exit codes as a shell's: 127 not found, 126 not executable, 2 usage."""
+    command = sys.argv[1:]
+    if not command or command[0] in ("-h", "--help"):
+        sys.stderr.write(_USAGE + "\n")
+        sys.exit(0 if command else 2)
+    os.environ.update(rank_environment(os.environ))
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        sys.stderr.write(f"smddprun: {command[0]}: {error.strerror}\n")
+        sys.exit(127 if isinstance(error, FileNotFoundError) else 126)

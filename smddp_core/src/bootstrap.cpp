@@ -1,0 +1,242 @@
+#include "bootstrap.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <numeric>
+#include <optional>
+#include <sstream>
+
+#include "collective/hierarchy.hpp"
+#include "collective/host_tier.hpp"
+#include "collective/net_tier.hpp"
+#include "smddp/errors.hpp"
+#include "transport/arena.hpp"
+#include "transport/interface.hpp"
+
+namespace smddp {
+namespace {
+
+constexpr char kReady[] = "ok";
+
+/// Rank 0's view of everyone.
+struct Table {
+  Nonce nonce{};
+  std::vector<RankInfo> ranks;
+};
+
+std::string to_text(const Table& table) {
+  std::string text(table.nonce.begin(), table.nonce.end());
+  for (const RankInfo& info : table.ranks) text += "\n" + to_text(info);
+  return text;
+}
+
+Table table_from(const std::string& text) {
+  std::istringstream in(text);
+  std::string line;
+  Table table;
+  std::getline(in, line);
+  if (line.size() != table.nonce.size()) throw UsageError("smddp: unreadable table in the store");
+  std::copy(line.begin(), line.end(), table.nonce.begin());
+  while (std::getline(in, line)) table.ranks.push_back(rank_info_from(line));
+  return table;
+}
+
+// Takes the segment's name away on every way out of a scope.
+struct UnlinkLater {
+  const std::string name;
+  ~UnlinkLater() { Arena::unlink(name); }
+};
+
+class Bootstrap {
+ public:
+  Bootstrap(Store& store, const CommunicatorOptions& options)
+      : store_(store),
+        options_(options),
+        deadline_(std::min(options.timeout, options.env.init_timeout)),
+        address_(choose_address(list_interfaces(), [](const char* name) {
+          const char* value = std::getenv(name);
+          return std::string(value ? value : "");
+        })) {}
+
+  Links run() {
+    auto [listener, port] = listen_on(address_);
+    const Table table = exchange_records(port);
+    Links links;
+    links.topology = Topology::from(table.ranks, options_.rank, options_.env.tcp_only);
+    std::optional<Arena> arena;
+    std::exception_ptr failure;
+    std::string reason;
+    try {
+      connect(listener, table, links);
+      if (links.topology.path != Path::flat) arena.emplace(share_memory(table, links));
+    } catch (const Error& error) {
+      failure = std::current_exception();
+      reason = error.what();
+    }
+    const std::string verdict = agree(reason);
+    if (failure) std::rethrow_exception(failure);
+    if (verdict != kReady) throw Error(ErrorKind::system, verdict);
+    if (arena) arena->join(links.topology.local_rank, links.topology.local(), *links.control);
+    build_tier(links, std::move(arena));
+    return links;
+  }
+
+ private:
+  std::string get(const std::string& key) { return store_.get(key, deadline_.left(std::chrono::hours(24))); }
+
+  // One value from every rank, at rank 0. Says who is missing.
+  std::vector<std::string> gather(const std::string& prefix) {
+    std::vector<std::string> values;
+    std::vector<int> missing;
+    for (int r = 0; r < options_.size; ++r) {
+      try {
+        values.push_back(get(prefix + std::to_string(r)));
+      } catch (const TimeoutError&) {
+        missing.push_back(r);
+      }
+    }
+    if (missing.empty()) return values;
+    std::ostringstream text;
+    text << "smddp: group " << options_.name << ": " << join_ranks(missing) << " did not join in "
+         << deadline_.seconds() << " s";
+    throw TimeoutError(text.str());
+  }
+
+  Table exchange_records(int port) {
+    const std::string host = options_.env.host_id.empty() ? host_identity() : options_.env.host_id;
+    store_.set("rank/" + std::to_string(options_.rank), smddp::to_text(RankInfo{host, address_, port}));
+    if (options_.rank == 0) {
+      Table table;
+      table.nonce = make_nonce();
+      for (const std::string& text : gather("rank/")) table.ranks.push_back(rank_info_from(text));
+      store_.set("table", to_text(table));
+      return table;
+    }
+    Table table = table_from(get("table"));
+    if (static_cast<int>(table.ranks.size()) != options_.size)
+      throw UsageError("smddp: rank 0 has a group of " + std::to_string(table.ranks.size()) + " ranks, rank " +
+                       std::to_string(options_.rank) + " one of " + std::to_string(options_.size));
+    return table;
+  }
+
+  void connect(const Socket& listener, const Table& table, Links& links) {
+    std::vector<int> everyone(static_cast<std::size_t>(options_.size));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    Wanted wanted;
+    switch (links.topology.path) {
+      case Path::alone:
+        break;
+      case Path::host:
+        wanted.control = everyone;
+        break;
+      case Path::flat:
+        wanted.control = everyone;
+        wanted.data = everyone;
+        break;
+      case Path::hierarchical:
+        wanted.control = links.topology.local();
+        wanted.data = links.topology.rail();
+        for (const int rank : wanted.data)
+          if (rank != options_.rank) wanted.control.push_back(rank);
+        break;
+    }
+    Connections made = connect_peers(listener, table.ranks, options_.rank, wanted, table.nonce, deadline_);
+    links.control = std::make_unique<Control>(options_.rank, std::move(made.control));
+    if (!wanted.data.empty()) links.mesh = std::make_unique<Mesh>(std::move(made.data), *links.control);
+  }
+
+  // The host's first rank makes the segment, the others map it. A failure travels under the same key as the name.
+  Arena share_memory(const Table& table, const Links& links) {
+    Arena::Layout layout;
+    layout.ranks = links.topology.local_size();
+    layout.nonce = table.nonce;
+    // Every rank's lane of a reduce-scatter must hold a useful run of elements.
+    layout.slot_bytes =
+        std::max(options_.env.shm_chunk_bytes, static_cast<std::size_t>(layout.ranks) * std::size_t{1024});
+    const std::string key = "arena/" + std::to_string(links.topology.host);
+    if (links.topology.local_rank != 0) {
+      const std::string name = get(key);
+      if (name[0] != '/') throw Error(ErrorKind::system, name);
+      const std::string mapped = "mapped/" + std::to_string(options_.rank);
+      try {
+        Arena arena = Arena::open(name, layout);
+        store_.set(mapped, kReady);
+        return arena;
+      } catch (const Error& error) {
+        store_.set(mapped, error.what());
+        throw;
+      }
+    }
+    try {
+      Arena arena = Arena::create(layout);
+      // Without a name the memory is freed when the last process ends, however it ends.
+      const UnlinkLater unlink{arena.name()};
+      store_.set(key, arena.name());
+      for (const int rank : links.topology.local())
+        if (rank != options_.rank) {
+          const std::string state = get("mapped/" + std::to_string(rank));
+          if (state != kReady) throw Error(ErrorKind::system, state);
+        }
+      return arena;
+    } catch (const Error& error) {
+      store_.set(key, error.what());
+      throw;
+    }
+  }
+
+  // The same verdict for all ranks: kReady, or the first failure (a rank that failed itself does not wait for it).
+  std::string agree(const std::string& failure) {
+    store_.set("ready/" + std::to_string(options_.rank), failure.empty() ? kReady : failure);
+    if (options_.rank == 0) {
+      std::string verdict = kReady;
+      int r = 0;
+      for (const std::string& state : gather("ready/")) {
+        if (state != kReady && verdict == kReady)
+          verdict = r == 0 ? state : "reported by rank " + std::to_string(r) + ": " + state;
+        ++r;
+      }
+      store_.set("verdict", verdict);
+    }
+    return failure.empty() ? get("verdict") : failure;
+  }
+
+  void build_tier(Links& links, std::optional<Arena> arena) {
+    const Env& env = options_.env;
+    const Topology& topology = links.topology;
+    std::unique_ptr<Tier> host;
+    if (arena) host = std::make_unique<HostTier>(std::move(*arena), env.one_shot_bytes);
+    if (topology.path == Path::host) {
+      links.tier = std::move(host);
+    } else if (topology.path == Path::flat) {
+      std::vector<int> everyone(static_cast<std::size_t>(topology.size));
+      std::iota(everyone.begin(), everyone.end(), 0);
+      links.tier = std::make_unique<NetTier>(*links.mesh, everyone, topology.rank, env.net_block_bytes);
+    } else {
+      auto rail = std::make_unique<NetTier>(*links.mesh, topology.rail(), topology.host, env.net_block_bytes);
+      links.tier = std::make_unique<Hierarchy>(topology, std::move(host), std::move(rail));
+    }
+  }
+
+  Store& store_;
+  const CommunicatorOptions& options_;
+  Deadline deadline_;
+  std::string address_;
+};
+
+}  // namespace
+
+std::string host_identity() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  struct stat shm{};
+  if (::stat("/dev/shm", &shm) != 0) return "no-shm-" + boot;
+  return boot + "-" + std::to_string(shm.st_dev);
+}
+
+Links bootstrap(Store& store, const CommunicatorOptions& options) { return Bootstrap(store, options).run(); }
+
+}  // namespace smddp

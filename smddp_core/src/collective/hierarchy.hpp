@@ -1,0 +1,35 @@
+// Collectives over hosts with several ranks each: inside the host over one tier, between hosts over another.
+//
+// The second tier is a rail: this rank and the ranks with its local rank on the other hosts. L ranks a host make L
+// rails, and each carries 1/L of the bytes; what crosses the network is that of one rank a host (2(M-1)/M B for an
+// all-reduce over M hosts) and not of all M x L.
+//
+// Sums run in rank order inside each host, then in host order; f16 and bf16 partial sums cross the network as f32.
+#pragma once
+
+#include "collective/tier.hpp"
+#include "smddp/topology.hpp"
+
+namespace smddp {
+
+class Hierarchy final : public Tier {
+ public:
+  /// @param local ranks of this host. @param rail see above, in host order.
+  Hierarchy(const Topology& topology, std::unique_ptr<Tier> local, std::unique_ptr<Tier> rail);
+
+  int rank() const override { return topology_.rank; }
+  int size() const override { return topology_.size; }
+  void barrier(const Op& op) override;
+  void broadcast(const Op& op, void* data, std::size_t bytes, int root) override;
+  void all_gather(const Op& op, const std::vector<MutableBlock>& blocks) override;
+  void reduce_scatter(const Op& op, const std::vector<Block>& blocks, void* out, const Reduction& reduction) override;
+  void all_reduce(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) override;
+
+ private:
+  Topology topology_;
+  std::unique_ptr<Tier> local_;
+  std::unique_ptr<Tier> rail_;
+  Scratch partial_;
+};
+
+}  // namespace smddp

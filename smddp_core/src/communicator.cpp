@@ -1,0 +1,171 @@
+#include "smddp/communicator.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <exception>
+#include <mutex>
+
+#include "bootstrap.hpp"
+#include "memory.hpp"
+#include "smddp/errors.hpp"
+
+namespace smddp {
+
+class Communicator::Impl {
+ public:
+  Impl(Store& store, const CommunicatorOptions& options) : options_(options), pid_(::getpid()) {
+    if (options.size < 1 || options.rank < 0 || options.rank >= options.size)
+      throw UsageError("smddp: rank " + std::to_string(options.rank) + " of " + std::to_string(options.size));
+    if (options.size > 1)
+      links_ = bootstrap(store, options);
+    else
+      links_.topology = Topology::from({RankInfo{"alone", "127.0.0.1", 0}}, 0, false);
+    if (options.env.info && options.rank == 0)
+      std::fprintf(stderr, "smddp %s: group %s: %d ranks on %d hosts, %s\n", SMDDP_VERSION, options.name.c_str(),
+                   options.size, links_.topology.host_count(), name_of(links_.topology.path));
+  }
+
+  ~Impl() {
+    // In the child of a fork the connections and their locks are the parent's: touch nothing.
+    if (::getpid() != pid_) {
+      links_.tier.release();
+      links_.mesh.release();
+      links_.control.release();
+    }
+  }
+
+  bool alone() const { return options_.size == 1; }
+  int rank() const { return options_.rank; }
+  int size() const { return options_.size; }
+
+  /// Runs `body(tier, op)` with the next sequence number. Its failure ends the group, here and, by notice, elsewhere.
+  template <class Body>
+  void run(OpHeader header, std::chrono::milliseconds timeout, Body body) {
+    if (::getpid() != pid_)
+      throw UsageError("smddp: " + std::string(name_of(header.kind)) +
+                       " in a forked child: DataLoader workers must not use the parent's process group");
+    if (timeout.count() <= 0) throw UsageError("smddp: a timeout must be positive");
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (alone()) {
+      ++sequence_;
+      return;
+    }
+    if (first_cause_) std::rethrow_exception(first_cause_);
+    header.sequence = ++sequence_;
+    const Op op{header, Deadline(timeout)};
+    try {
+      links_.control->check();
+      body(*links_.tier, op);
+    } catch (const Error& error) {
+      first_cause_ = std::current_exception();
+      links_.control->raise(error.kind(), error.what());
+      throw;
+    } catch (const std::exception& error) {
+      first_cause_ = std::current_exception();
+      links_.control->raise(ErrorKind::system, error.what());
+      throw;
+    }
+  }
+
+  void abort(const std::string& reason) {
+    if (!alone() && ::getpid() == pid_) links_.control->raise(ErrorKind::aborted, "smddp: " + reason);
+  }
+
+  void check() const {
+    if (!alone()) links_.control->check();
+  }
+  bool failed() const { return !alone() && links_.control->raised(); }
+  std::uint64_t sequence() const { return sequence_; }
+  const Topology& topology() const { return links_.topology; }
+
+ private:
+  CommunicatorOptions options_;
+  pid_t pid_;
+  Links links_;
+  std::mutex mutex_;
+  std::exception_ptr first_cause_;
+  std::atomic<std::uint64_t> sequence_{0};
+};
+
+namespace {
+
+OpHeader header_of(OpKind kind, std::size_t bytes, DType dtype, ReduceOp reduce = ReduceOp::none) {
+  OpHeader header;
+  header.kind = kind;
+  header.bytes = bytes;
+  header.dtype = dtype;
+  header.reduce = reduce;
+  return header;
+}
+
+Reduction reduction_of(DType dtype, ReduceOp op, int ranks) {
+  if (op == ReduceOp::none || dtype == DType::bytes)
+    throw UsageError(std::string("smddp: cannot reduce ") + name_of(dtype) + " with " + name_of(op));
+  return {op, dtype, dtype, op == ReduceOp::avg ? ranks : 1};
+}
+
+}  // namespace
+
+Communicator::Communicator(Store& store, const CommunicatorOptions& options)
+    : impl_(std::make_unique<Impl>(store, options)) {}
+
+Communicator::~Communicator() = default;
+
+void Communicator::barrier(Timeout timeout) {
+  impl_->run(header_of(OpKind::barrier, 0, DType::bytes), timeout, [](Tier& tier, const Op& op) { tier.barrier(op); });
+}
+
+void Communicator::broadcast(void* data, std::size_t bytes, int root, Timeout timeout, DType dtype, std::uint32_t tag) {
+  if (root < 0 || root >= impl_->size())
+    throw UsageError("smddp: broadcast from rank " + std::to_string(root) + " in a group of " +
+                     std::to_string(impl_->size()));
+  OpHeader header = header_of(OpKind::broadcast, bytes, dtype);
+  header.root = root;
+  header.tag = tag;
+  impl_->run(header, timeout, [&](Tier& tier, const Op& op) { tier.broadcast(op, data, bytes, root); });
+}
+
+void Communicator::all_reduce(const void* in, void* out, std::size_t count, DType dtype, ReduceOp op, Timeout timeout) {
+  const Reduction reduction = reduction_of(dtype, op, impl_->size());
+  const std::size_t bytes = count * size_of(dtype);
+  if (impl_->alone()) copy_bytes(out, in, bytes);
+  impl_->run(header_of(OpKind::all_reduce, bytes, dtype, op), timeout,
+             [&](Tier& tier, const Op& running) { tier.all_reduce(running, in, out, count, reduction); });
+}
+
+void Communicator::all_gather(const void* in, const std::vector<void*>& outs, std::size_t bytes, Timeout timeout,
+                              DType dtype, std::uint32_t tag) {
+  if (outs.size() != static_cast<std::size_t>(impl_->size()))
+    throw UsageError("smddp: all_gather into " + std::to_string(outs.size()) + " outputs in a group of " +
+                     std::to_string(impl_->size()));
+  OpHeader header = header_of(OpKind::all_gather, bytes, dtype);
+  header.tag = tag;
+  copy_bytes(outs[static_cast<std::size_t>(impl_->rank())], in, bytes);
+  std::vector<MutableBlock> blocks;
+  for (void* out : outs) blocks.push_back({out, bytes});
+  impl_->run(header, timeout, [&](Tier& tier, const Op& op) { tier.all_gather(op, blocks); });
+}
+
+void Communicator::reduce_scatter(const std::vector<const void*>& ins, void* out, std::size_t count, DType dtype,
+                                  ReduceOp op, Timeout timeout) {
+  if (ins.size() != static_cast<std::size_t>(impl_->size()))
+    throw UsageError("smddp: reduce_scatter of " + std::to_string(ins.size()) + " inputs in a group of " +
+                     std::to_string(impl_->size()));
+  const Reduction reduction = reduction_of(dtype, op, impl_->size());
+  const std::size_t bytes = count * size_of(dtype);
+  if (impl_->alone()) copy_bytes(out, ins[0], bytes);
+  std::vector<Block> blocks;
+  for (const void* in : ins) blocks.push_back({in, count});
+  impl_->run(header_of(OpKind::reduce_scatter, bytes, dtype, op), timeout,
+             [&](Tier& tier, const Op& running) { tier.reduce_scatter(running, blocks, out, reduction); });
+}
+
+void Communicator::abort(const std::string& reason) { impl_->abort(reason); }
+void Communicator::check() const { impl_->check(); }
+bool Communicator::failed() const { return impl_->failed(); }
+std::uint64_t Communicator::sequence() const { return impl_->sequence(); }
+const Topology& Communicator::topology() const { return impl_->topology(); }
+
+}  // namespace smddp

@@ -1,0 +1,36 @@
+#include "smddp/errors.hpp"
+
+#include <cstring>
+
+namespace smddp {
+
+void throw_error(ErrorKind kind, const std::string& message) {
+  switch (kind) {
+    case ErrorKind::timeout:
+      throw TimeoutError(message);
+    case ErrorKind::peer:
+      throw PeerError(message);
+    case ErrorKind::mismatch:
+      throw MismatchError(message);
+    case ErrorKind::aborted:
+      throw AbortedError(message);
+    case ErrorKind::usage:
+      throw UsageError(message);
+    case ErrorKind::system:
+      break;
+  }
+  throw Error(ErrorKind::system, message);
+}
+
+void throw_system(const std::string& what, int error_number) {
+  throw Error(ErrorKind::system, "smddp: " + what + ": " + std::strerror(error_number));
+}
+
+std::string join_ranks(const std::vector<int>& ranks) {
+  if (ranks.empty()) return "no rank";
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) text += (i ? ", " : "") + std::to_string(ranks[i]);
+  return text;
+}
+
+}  // namespace smddp

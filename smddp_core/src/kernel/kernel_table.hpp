@@ -1,0 +1,27 @@
+// The sets of loops that were compiled, one namespace an instruction set; reduce.cpp picks one for the machine.
+#pragma once
+
+#include <cstddef>
+
+#include "smddp/types.hpp"
+
+namespace smddp {
+
+/// See reduce_into(); types and operation are already chosen.
+using Kernel = void (*)(void* dst, const void* const* sources, int source_count, std::size_t count, int divisor);
+
+namespace baseline {
+/// The kernel for a type pair and operation, or nullptr where there is none.
+Kernel find(DType in, DType out, ReduceOp op);
+}  // namespace baseline
+
+#ifdef SMDDP_X86_LEVELS
+namespace x86_64_v3 {  // AVX2, FMA, F16C: from Haswell and Zen
+Kernel find(DType in, DType out, ReduceOp op);
+}
+namespace x86_64_v4 {  // AVX-512: from Skylake-SP and Zen 4
+Kernel find(DType in, DType out, ReduceOp op);
+}
+#endif
+
+}  // namespace smddp

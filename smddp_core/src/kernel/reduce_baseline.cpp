@@ -1,0 +1,2 @@
+#define SMDDP_KERNEL_NAMESPACE baseline
+#include "kernel/reduce_kernels.inc"

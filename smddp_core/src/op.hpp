@@ -1,0 +1,25 @@
+// An operation under way: what it is and until when it may take.
+#pragma once
+
+#include <vector>
+
+#include "smddp/deadline.hpp"
+#include "smddp/types.hpp"
+
+namespace smddp {
+
+struct Op {
+  OpHeader header;
+  Deadline deadline;
+};
+
+/// @throws MismatchError naming both operations when `theirs` (announced by `peer`) is not `op`.
+void check_same(const Op& op, int rank, const OpHeader& theirs, int peer);
+
+/// @throws TimeoutError naming the operation, the time allowed and the ranks in `missing`.
+[[noreturn]] void throw_timeout(const Op& op, const std::vector<int>& missing);
+
+/// @throws PeerError naming the operation and `peer`.
+[[noreturn]] void throw_peer_closed(const Op& op, int peer);
+
+}  // namespace smddp

@@ -1,0 +1,66 @@
+#include "runtime/task_pool.hpp"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <utility>
+
+namespace smddp {
+
+TaskPool::TaskPool(int threads, const char* name) : pid_(::getpid()) {
+  for (int i = 0; i < threads; ++i) {
+    threads_.emplace_back([this] { work(); });
+    ::pthread_setname_np(threads_.back().native_handle(), name);
+  }
+}
+
+TaskPool::~TaskPool() {
+  if (::getpid() == pid_)
+    drain();
+  else
+    for (std::thread& thread : threads_) thread.detach();
+}
+
+void TaskPool::post(std::function<void()> task) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (closing_) return;
+    tasks_.push_back(std::move(task));
+  }
+  ready_.notify_one();
+}
+
+void TaskPool::drain() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    closing_ = true;
+  }
+  ready_.notify_all();
+  for (std::thread& thread : threads_)
+    if (thread.joinable()) thread.join();
+}
+
+bool TaskPool::wait_idle(std::chrono::milliseconds patience) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  return idle_.wait_for(lock, patience, [&] { return tasks_.empty() && running_ == 0; });
+}
+
+void TaskPool::work() {
+  for (;;) {
+    std::function<void()> task;
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      ready_.wait(lock, [&] { return closing_ || !tasks_.empty(); });
+      if (tasks_.empty()) return;
+      task = std::move(tasks_.front());
+      tasks_.pop_front();
+      ++running_;
+    }
+    task();
+    task = nullptr;  // what it holds on to is let go before the pool counts as idle
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (--running_ == 0 && tasks_.empty()) idle_.notify_all();
+  }
+}
+
+}  // namespace smddp

@@ -1,0 +1,48 @@
+// A queue of tasks and the threads that run them in order of arrival.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace smddp {
+
+/// With one thread, tasks run strictly one after another. Tasks must not throw.
+class TaskPool {
+ public:
+  /// @param name shown by `top -H`; up to 15 characters.
+  TaskPool(int threads, const char* name);
+
+  /// Runs what is queued, then ends the threads. In the child of a fork, where they do not exist, forgets them.
+  ~TaskPool();
+
+  TaskPool(const TaskPool&) = delete;
+  TaskPool& operator=(const TaskPool&) = delete;
+
+  void post(std::function<void()> task);
+
+  /// Waits until nothing is queued or running. False if that takes longer than `patience`.
+  bool wait_idle(std::chrono::milliseconds patience);
+
+  /// Runs what is queued and ends the threads; later posts are ignored. Must not be called by one of the tasks.
+  void drain();
+
+ private:
+  void work();
+
+  const int pid_;
+  std::mutex mutex_;
+  std::condition_variable ready_;
+  std::deque<std::function<void()>> tasks_;
+  std::condition_variable idle_;
+  int running_ = 0;
+  bool closing_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace smddp

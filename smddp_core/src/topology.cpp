@@ -1,0 +1,67 @@
+#include "smddp/topology.hpp"
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include "smddp/errors.hpp"
+
+namespace smddp {
+namespace {
+
+Path choose(const Topology& topology, bool tcp_only) {
+  if (topology.size == 1) return Path::alone;
+  if (tcp_only) return Path::flat;
+  if (topology.hosts.size() == 1) return Path::host;
+  const std::size_t each = topology.hosts[0].size();
+  const bool even = std::all_of(topology.hosts.begin(), topology.hosts.end(),
+                                [&](const std::vector<int>& ranks) { return ranks.size() == each; });
+  return even && each > 1 ? Path::hierarchical : Path::flat;
+}
+
+}  // namespace
+
+const char* name_of(Path path) {
+  static const char* const names[] = {"alone", "host (shared memory)", "flat (TCP)",
+                                      "hierarchical (shared memory in hosts, TCP rails between)"};
+  return names[static_cast<std::size_t>(path)];
+}
+
+std::vector<int> Topology::rail() const {
+  std::vector<int> ranks;
+  for (const auto& members : hosts) ranks.push_back(members.at(static_cast<std::size_t>(local_rank)));
+  return ranks;
+}
+
+Topology Topology::from(const std::vector<RankInfo>& ranks, int rank, bool tcp_only) {
+  Topology topology;
+  topology.rank = rank;
+  topology.size = static_cast<int>(ranks.size());
+  std::map<std::string, std::size_t> index;
+  for (int r = 0; r < topology.size; ++r) {
+    const auto [entry, fresh] = index.emplace(ranks[static_cast<std::size_t>(r)].host_id, topology.hosts.size());
+    if (fresh) topology.hosts.emplace_back();
+    auto& members = topology.hosts[entry->second];
+    if (r == rank) {
+      topology.host = static_cast<int>(entry->second);
+      topology.local_rank = static_cast<int>(members.size());
+    }
+    members.push_back(r);
+  }
+  topology.path = choose(topology, tcp_only);
+  return topology;
+}
+
+std::string to_text(const RankInfo& info) {
+  return info.host_id + " " + info.address + " " + std::to_string(info.port);
+}
+
+RankInfo rank_info_from(const std::string& text) {
+  std::istringstream in(text);
+  RankInfo info;
+  if (!(in >> info.host_id >> info.address >> info.port))
+    throw UsageError("smddp: not a rank's record: '" + text + "' (ranks of different versions in one job?)");
+  return info;
+}
+
+}  // namespace smddp

@@ -1,0 +1,63 @@
+// The control plane: how a rank that waits learns that waiting is in vain.
+//
+// One silent TCP connection to each peer whose fate matters. A killed process closes it (the kernel sends the FIN), a
+// rank that fails sends its reason on it, and abort() from another thread is seen through the same check().
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "smddp/errors.hpp"
+#include "transport/connect.hpp"
+
+struct pollfd;
+
+namespace smddp {
+
+class Control {
+ public:
+  Control(int rank, Peers peers);
+
+  /// Records the first reason why the group is dead and tells all peers. Later calls do nothing. Any thread.
+  void raise(ErrorKind kind, const std::string& message);
+
+  /// Throws the recorded reason, if any; reads what peers sent first. Any thread.
+  void check();
+
+  /// True once a reason is recorded. Any thread.
+  bool raised() const { return raised_.load(std::memory_order_acquire); }
+
+  /// True when `rank`'s process ended or left the group. As of the last check().
+  bool closed(int rank) const;
+
+  /// Called before a lost peer is reported: gives another rank's explanation `patience` to arrive, and throws it if it
+  /// does.
+  void settle(std::chrono::milliseconds patience);
+
+  /// Adds the open connections, so that a poll() on data wakes up for them too.
+  void append_to(std::vector<pollfd>& entries) const;
+
+ private:
+  struct Peer {
+    Socket socket;
+    std::string received;
+    bool closed = false;
+  };
+
+  void record(ErrorKind kind, const std::string& message);
+  void read_from(int rank, Peer& peer);
+  void parse(int rank, Peer& peer);
+
+  const int rank_;
+  mutable std::mutex mutex_;
+  std::map<int, Peer> peers_;
+  std::atomic<bool> raised_{false};
+  ErrorKind kind_ = ErrorKind::system;
+  std::string message_;
+};
+
+}  // namespace smddp

@@ -1,0 +1,82 @@
+// The Python module smdistributed.dataparallel._C.
+#include <torch/csrc/utils/pybind.h>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <cstdlib>
+#include <string>
+
+#include "backend.hpp"
+#include "smddp/errors.hpp"
+#include "transport/interface.hpp"
+
+namespace py = pybind11;
+
+namespace smddp::torch_binding {
+namespace {
+
+// Class of smdistributed.dataparallel.exceptions for each kind of error.
+const char* class_of(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::timeout:
+      return "SMDDPTimeoutError";
+    case ErrorKind::peer:
+      return "SMDDPPeerError";
+    case ErrorKind::mismatch:
+      return "SMDDPMismatchError";
+    case ErrorKind::aborted:
+      return "SMDDPAbortedError";
+    case ErrorKind::usage:
+      return "SMDDPUsageError";
+    case ErrorKind::system:
+      break;
+  }
+  return "SMDDPError";
+}
+
+void translate(std::exception_ptr pointer) {
+  try {
+    if (pointer) std::rethrow_exception(pointer);
+  } catch (const Error& error) {
+    const py::object type = py::module_::import("smdistributed.dataparallel.exceptions").attr(class_of(error.kind()));
+    PyErr_SetString(type.ptr(), error.what());
+  }
+}
+
+c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                         double timeout_seconds, const std::string& name,
+                                         const c10::intrusive_ptr<c10d::Backend>& fallback) {
+  const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout_seconds * 1000));
+  return c10::make_intrusive<Backend>(store, rank, size, timeout, name, fallback);
+}
+
+std::string address() {
+  return choose_address(list_interfaces(), [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value ? value : "");
+  });
+}
+
+std::string path(const c10::intrusive_ptr<c10d::Backend>& backend) {
+  const auto* ours = dynamic_cast<const Backend*>(backend.get());
+  if (!ours) throw UsageError("smddp: not an smddp process group");
+  return ours->path();
+}
+
+}  // namespace
+}  // namespace smddp::torch_binding
+
+PYBIND11_MODULE(_C, module) {
+  // pybind must know Store and Backend before functions that take them are defined.
+  py::module_::import("torch.distributed");
+  py::register_exception_translator(smddp::torch_binding::translate);
+  module.doc() = "smddp: collectives over shared memory and TCP, as a torch.distributed backend";
+  module.attr("__version__") = SMDDP_VERSION;
+  module.attr("torch_version") = SMDDP_TORCH_VERSION;
+  module.def("create", &smddp::torch_binding::create, py::arg("store"), py::arg("rank"), py::arg("size"),
+             py::arg("timeout_seconds"), py::arg("name"), py::arg("fallback"), py::call_guard<py::gil_scoped_release>(),
+             "Meets the other ranks through `store` and returns the backend; `fallback` carries out what is not ours.");
+  module.def("address", &smddp::torch_binding::address, "The address of this machine that groups publish.");
+  module.def("path", &smddp::torch_binding::path, py::arg("backend"), "How a group moves data, in words.");
+}
