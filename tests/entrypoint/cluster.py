@@ -54,7 +54,8 @@ class Host:
             {mounts}
             cd /
             exec env -i "$@" train"""
-        path = f"{self.tools}:{self.folder.parent}/bin:{Path(sys.executable).parent}:{_PATH}"
+        # Not this interpreter's folder: whatever else is installed there is no part of a test.
+        path = f"{self.tools}:{self.folder.parent}/bin:{_PATH}"
         values = {"PATH": path, "HOME": "/root", "LANG": "C.UTF-8", **env}
         argv = [
             "ip",

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from cluster import until
@@ -20,7 +24,8 @@ REPORT = (
     RANK
     + """
 names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
-         "SM_CURRENT_HOST", "SM_HP_TEXT", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "OMP_NUM_THREADS", "STAND_IN"]
+         "SM_CURRENT_HOST", "SM_HP_TEXT", "SM_CHANNEL_MY-DATA", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME",
+         "OMP_NUM_THREADS", "STAND_IN"]
 values = {name: os.environ.get(name) for name in names}
 values["argv"] = sys.argv
 values["hostname"] = os.uname().nodename
@@ -35,7 +40,10 @@ def smddprun(cluster):
     """A stand-in that shows that it was there; the real one comes with another wheel."""
     for host in cluster.hosts:
         tool = host.tools / "smddprun"
-        tool.write_text('#!/bin/sh\nexport STAND_IN=smddprun\nexec "$@"\n')
+        tool.write_text(
+            f"#!{sys.executable}\nimport os, sys\n"
+            "os.environ['STAND_IN'] = 'smddprun'\nos.execvp(sys.argv[1], sys.argv[1:])\n"
+        )
         tool.chmod(0o755)
 
 
@@ -51,7 +59,7 @@ def reports(cluster):
 def test_every_rank_gets_its_environment(cluster):
     two = cluster()
     smddprun(two)
-    two.job({**SMDDP, "text": json.dumps("two\nlines 'quoted'")}, REPORT)
+    two.job({**SMDDP, "text": json.dumps("two\nlines 'quoted'")}, REPORT, inputs={"my-data": {}})
     two.start()
     assert two.wait() == [0, 0], two.hosts[0].stderr + two.hosts[1].stderr
     found = reports(two)
@@ -67,12 +75,40 @@ def test_every_rank_gets_its_environment(cluster):
         assert seen["argv"] == ["train.py", "--text", "two\nlines 'quoted'"]
         assert seen["NCCL_SOCKET_IFNAME"] == seen["GLOO_SOCKET_IFNAME"] == "eth0"
         assert int(seen["OMP_NUM_THREADS"]) >= 1
+        assert seen["SM_CHANNEL_MY-DATA"] == "/opt/ml/input/data/my-data"  # a name that shells drop
         assert seen["STAND_IN"] == "smddprun"
     assert sorted(line.partition(">:")[2] for line in two.hosts[0].stdout.splitlines() if "rank" in line) == [
         f"I am rank {rank}" for rank in range(4)
     ]
     assert all(host.succeeded and host.failure is None for host in two.hosts)
     assert [host.processes() for host in two.hosts] == [[], []]
+
+
+def test_the_real_smddprun_agrees(cluster):
+    real = shutil.which("smddprun", path=str(Path(sys.executable).parent))
+    if real is None:
+        pytest.skip("the smddp wheel is not installed")
+    two = cluster()
+    for host in two.hosts:
+        (host.tools / "smddprun").symlink_to(real)
+    two.job(SMDDP, REPORT)
+    two.start()
+    assert two.wait() == [0, 0], two.hosts[0].stderr
+    for rank, (_, seen) in reports(two).items():
+        values = [seen[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")]
+        assert values == [str(number) for number in (rank, 4, rank % 2, 2, rank // 2)]
+        assert (seen["MASTER_ADDR"], seen["MASTER_PORT"]) == ("algo-1", "7777")
+
+
+def test_a_plain_mpi_job_has_each_host_s_own_values(cluster):
+    """The toolkit's ranks on other hosts all see the first host's SM_CURRENT_HOST."""
+    two = cluster()
+    two.job({"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "1"}, REPORT)
+    two.start()
+    assert two.wait() == [0, 0], two.hosts[0].stderr
+    found = reports(two)
+    assert [found[rank][1]["SM_CURRENT_HOST"] for rank in (0, 1)] == ["algo-1", "algo-2"]
+    assert [found[rank][1]["GROUP_RANK"] for rank in (0, 1)] == ["0", "1"]
 
 
 FAIL = (
@@ -114,7 +150,7 @@ def test_the_user_s_exit_code_is_every_host_s(cluster):
     assert two.wait() == [3, 3]
     for host in two.hosts:
         assert host.failure.startswith(
-            'ExecuteUserScriptError:\nExitCode 3\nErrorMessage "rank 2 on algo-2:\nno more data'
+            'ExecuteUserScriptError:\nExitCode 3\nErrorMessage "rank 2 on algo-2\nno more data'
         )
 
 
@@ -272,3 +308,61 @@ def test_private_keys_stay_where_they_were_made(cluster):
         "environment": "0o600",
         "authorized_keys": "0o600",
     }
+
+
+def test_other_ports_can_be_chosen(cluster):
+    two = cluster()
+    two.job(SMDDP, REPORT)
+    two.start({"SHOAL_CONTROL_PORT": "8001", "SHOAL_SSH_PORT": "8002"})
+    assert two.wait() == [0, 0], two.hosts[0].stderr
+    assert sorted(reports(two)) == [0, 1, 2, 3]
+
+
+def test_strangers_do_not_get_in(cluster):
+    """A third machine on the same network is no host of the job, nor can it claim to be one."""
+    three = cluster(3)
+    three.names = ["algo-1", "algo-2"]
+    *members, stranger = three.hosts
+    three.hosts = members
+    three.job(SMDDP, REPORT)
+    members[0].start({})
+    talk = (
+        "import json, socket, time\n"
+        "def say(host):\n"
+        "    end = time.monotonic() + 10\n"
+        "    while True:\n"
+        "        try:\n"
+        "            s = socket.create_connection(('10.99.0.1', 7593), timeout=5)\n"
+        "            break\n"
+        "        except OSError:\n"
+        "            assert time.monotonic() < end\n"
+        "            time.sleep(0.02)\n"
+        "    s.sendall(json.dumps({'type': 'hello', 'host': host}).encode() + b'\\n')\n"
+        "    print(s.makefile().read())\n"
+        "say('algo-2')\nsay('algo-3')\nsay('algo-1')\n"
+    )
+    argv = ["ip", "netns", "exec", stranger.namespace, sys.executable, "-c", talk]
+    said = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=True).stdout
+    answers = [json.loads(line) for line in said.splitlines() if line]
+    assert [answer["type"] for answer in answers] == ["refused"] * 3
+    assert "10.99.0.3 is not an address of algo-2" in answers[0]["reason"]
+    assert "algo-3 is not one of this job's hosts" in answers[1]["reason"]
+    members[1].start({})
+    assert three.wait() == [0, 0]
+    three.hosts = [*members, stranger]
+
+
+def test_a_hundred_megabytes_do_not_grow_train(cluster):
+    """Output passes through two hosts' worth of pipes and leaves no trace in memory."""
+    two = cluster()
+    script = RANK + (
+        "\nline = b'x' * 99 + b'\\n'\nfor _ in range(2500):\n    os.write(1, line * 100)\n"
+        "if rank == 0:\n    open('/opt/ml/output/data/memory', 'w').write(open('/proc/1/status').read())\n"
+    )
+    two.job({}, script)
+    two.start()
+    assert two.wait() == [0, 0]
+    assert len((two.hosts[0].folder / "stdout").read_bytes()) == 2500 * 100 * 100
+    status = (two.hosts[0].ml / "output" / "data" / "memory").read_text()
+    peak = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+    assert peak < 32 * 1024  # kB

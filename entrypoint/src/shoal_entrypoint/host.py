@@ -6,7 +6,7 @@ import os
 import signal
 from typing import Mapping
 
-from shoal_entrypoint import code, plan, processes, ssh
+from shoal_entrypoint import code, plan, processes, remote, ssh
 from shoal_entrypoint.configuration import Resource, load_job
 from shoal_entrypoint.control import Alone
 from shoal_entrypoint.control.leader import Leader
@@ -40,7 +40,7 @@ def run(
     work = plan.make(job, paths, entry, environ)
     if work.uses_mpi:
         paths.make_run()
-        ssh.write_private(paths.run / "rank.env", plan.rank_environment_file(work.env))
+        remote.save(paths.run / "rank.env", plan.rank_environment(work.env))
         if leads or not shares_mpi:
             ssh.require("mpirun", "openmpi-bin")
     for error_class, argv in code.installs(entry, paths.code):
@@ -55,7 +55,7 @@ def run(
         raise stopped_early(supervisor.stop)
     if not work.leads(me):
         return SUCCESS  # its ranks are the first host's business; sshd serves until the job is settled
-    supervisor.targets = lambda: _targets(work, entry)
+    supervisor.targets = lambda: _targets(work, entry, supervisor.command)
     finished = supervisor.run(work.argv, str(paths.code), work.env)
     if supervisor.abort is not None:
         return supervisor.abort
@@ -97,7 +97,7 @@ def _port() -> int:
     return int(text)
 
 
-def _targets(work: plan.Plan, entry: code.Entry) -> list[int]:
+def _targets(work: plan.Plan, entry: code.Entry, command: int | None) -> list[int]:
     """Who gets SIGTERM first.
 
     MPI: the ranks themselves, because mpirun would kill them one second after passing it on. A shell script: all of it,
@@ -107,7 +107,7 @@ def _targets(work: plan.Plan, entry: code.Entry) -> list[int]:
     below = processes.descendants(os.getpid())
     if work.uses_mpi:
         return processes.ranks(os.getpid()) or below
-    return below if entry.kind == code.Kind.COMMAND else below[:1]
+    return below if entry.kind == code.Kind.COMMAND else [pid for pid in below if pid == command]
 
 
 def _failed(error_class: str, argv: list[str], finished: Finished, work: plan.Plan, supervisor: Supervisor) -> JobError:

@@ -5,7 +5,7 @@ The probes (devices, tools, interface) are made here once; the decisions themsel
 
 from __future__ import annotations
 
-import shlex
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -19,7 +19,7 @@ from shoal_entrypoint.launchers import mpi, process, settings, smddp, torchrun
 from shoal_entrypoint.outcome import JobError
 from shoal_entrypoint.paths import Paths
 
-__all__ = ["Plan", "make", "rank_environment_file"]
+__all__ = ["Plan", "make", "rank_environment"]
 
 _ARGV = {
     settings.MPI: mpi.argv,
@@ -42,6 +42,10 @@ _PER_HOST = (
     "SM_RESOURCE_CONFIG",
     "SM_TRAINING_ENV",
 )
+
+
+# Shells silently drop variables with other names from the environment of what they start.
+_SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Plan(NamedTuple):
@@ -110,9 +114,9 @@ def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Pl
     return Plan(launcher, list(hosts), count, _ARGV[launcher](facts), env)
 
 
-def rank_environment_file(env: Mapping[str, str]) -> str:
-    """A file of shell exports that gives a rank the values of the host it runs on."""
-    return "".join(f"export {name}={shlex.quote(env[name])}\n" for name in _PER_HOST if name in env)
+def rank_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """What a rank takes from the host it runs on, rather than from what mpirun and shells have left of it."""
+    return {name: value for name, value in env.items() if name in _PER_HOST or not _SHELL_NAME.fullmatch(name)}
 
 
 def _check_entry(launcher: str, entry: Entry) -> None:
@@ -134,8 +138,8 @@ def _program(launcher: str, entry: Entry, arguments: list[str]) -> list[str]:
 
 def _mpi_environment(paths: Paths, hosts: Any) -> dict[str, str]:
     """How Open MPI reaches the other hosts and starts ranks, through its environment: the command line stays plain."""
-    rank = Path(__file__).resolve().parent / "rank.sh"
-    values = {"OMPI_MCA_orte_fork_agent": f"/bin/sh {rank}", "SHOAL_RANK_ENV": str(paths.run / "rank.env")}
+    agent = f"{sys.executable} -I -S {Path(__file__).resolve().parent / 'rank.py'}"
+    values = {"OMPI_MCA_orte_fork_agent": agent, "SHOAL_RANK_ENV": str(paths.run / "rank.env")}
     if len(hosts) > 1:
         values["OMPI_MCA_plm_rsh_args"] = f"-F {paths.run}/ssh_config"
     return values

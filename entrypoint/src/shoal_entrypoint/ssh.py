@@ -32,7 +32,7 @@ def require(tool: str, package: str) -> str:
     """The absolute path of a tool, or an error that says what to install."""
     path = shutil.which(tool, path=os.environ.get("PATH", "") + ":" + _SYSTEM_PATH)
     if path is None:
-        raise JobError(f"{tool}: not found on PATH. A job with MPI on several hosts needs it: install {package}.")
+        raise JobError(f"{tool}: not found on PATH. A job with MPI needs it: install {package}.")
     return path
 
 

@@ -55,6 +55,7 @@ class Supervisor:
         self.stop: int | None = None
         self.abort: Outcome | None = None
         self.on_stop: Callable[[int], None] = lambda _signum: None
+        self.command: int | None = None  # the process id of what `run` runs
         # Who gets a forwarded signal, when a launcher knows better than "everybody".
         self.targets: Callable[[], list[int]] = lambda: processes.descendants(os.getpid())
         self._stop_grace = stop_grace
@@ -123,7 +124,9 @@ class Supervisor:
         open_pipes = {popen.stdout: (1, child.stdout), popen.stderr: (2, child.stderr)}
         for pipe, (target, capture) in list(open_pipes.items()):
             self._pass_on(pipe, target, capture, child, open_pipes)
+        self.command = child.pid
         self.wait(lambda: child.returncode is not None)
+        self.command = None
         self.clean_up()
         # Every writer is gone, so end of file is near. Output still on its way is waited for, silence is not.
         seen = -1

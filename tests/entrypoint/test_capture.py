@@ -1,0 +1,126 @@
+"""What is remembered of a command's output: tracebacks by rank, however the bytes were cut, in bounded memory."""
+
+from __future__ import annotations
+
+import pytest
+from shoal_entrypoint.capture import Capture, failing_rank
+from shoal_entrypoint.explain import explain, shorten
+
+PLAIN = b"""step 1
+Traceback (most recent call last):
+  File "train.py", line 3, in <module>
+    raise ValueError("boom")
+ValueError: boom
+"""
+
+CHAINED = b"""Traceback (most recent call last):
+  File "a.py", line 1, in f
+KeyError: 'x'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "a.py", line 4, in <module>
+RuntimeError: no x
+  here
+"""
+
+
+def feed(data, size):
+    capture = Capture()
+    for start in range(0, len(data), size):
+        capture.feed(data[start : start + size])
+    capture.finish()
+    return capture
+
+
+def tagged(rank, data):
+    return b"".join(b"[1,%d]<stderr>:%s\n" % (rank, line) for line in data.splitlines())
+
+
+@pytest.mark.parametrize("size", [1, 3, 17, 4096])
+def test_a_traceback_is_found_however_the_output_is_cut(size):
+    assert feed(PLAIN, size).traceback(None) == PLAIN.decode().partition("\n")[2].strip()
+
+
+@pytest.mark.parametrize("size", [1, 4096])
+def test_a_chain_of_exceptions_is_one_traceback(size):
+    assert feed(CHAINED, size).traceback(None) == CHAINED.decode().strip()
+    assert explain(Capture(), feed(CHAINED, size), None).startswith("RuntimeError: no x\n")
+
+
+def test_interleaved_ranks_are_told_apart():
+    first, second = tagged(3, PLAIN).splitlines(True), tagged(11, PLAIN.replace(b"boom", b"bang")).splitlines(True)
+    capture = feed(b"".join(line for pair in zip(first, second, strict=True) for line in pair), 7)
+    assert capture.traceback(3).endswith("ValueError: boom")
+    assert capture.traceback(11).endswith("ValueError: bang")
+    assert capture.first_rank() == 3
+
+
+def test_the_rank_that_mpirun_blames_is_explained_not_the_first_that_spoke():
+    stderr = feed(
+        tagged(0, PLAIN.replace(b"boom", b"lost peer"))
+        + tagged(2, PLAIN)
+        + b"--\nmpirun detected that one or more processes exited with non-zero status\n\n"
+        b"  Process name: [[41185,1],2]\n  Exit code:    1\n--\n",
+        50,
+    )
+    message = explain(Capture(), stderr, lambda rank: f"algo-{rank // 2 + 1}")
+    assert message.splitlines()[:2] == ["ValueError: boom", "rank 2 on algo-2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "rank"),
+    [
+        (b"  Process name: [[1,1],12]\n  Exit code: 3", 12),
+        (b"mpirun noticed that process rank 5 with PID 77 on node algo-2 exited on signal 9 (Killed).", 5),
+        (b"MPI_ABORT was invoked on rank 7 in communicator MPI_COMM_WORLD", 7),
+        (b"all is well", None),
+    ],
+)
+def test_whom_mpirun_blames(text, rank):
+    assert failing_rank(text) == rank
+
+
+def test_memory_is_bounded_and_the_last_traceback_wins():
+    capture = Capture()
+    for number in range(3000):
+        capture.feed(PLAIN.replace(b"boom", b"boom %d" % number) + b"x" * 1000 + b"\n")
+    capture.finish()
+    assert "ValueError: boom 2999" in capture.traceback(None)
+    assert len(capture.tail()) < 200_000
+    held = sum(block.size for block in capture._blocks.values()) + len(capture._carry)
+    assert held < 20_000
+
+
+def test_a_line_without_end_is_bounded():
+    capture = Capture()
+    for _ in range(2000):
+        capture.feed(b"#" * 1000)
+    assert len(capture._carry) <= 64 * 1024
+
+
+def test_a_deep_traceback_keeps_its_end():
+    deep = b"Traceback (most recent call last):\n" + b'  File "a.py", line 1, in f\n' * 5000 + b"RecursionError: deep\n"
+    text = feed(deep, 5000).traceback(None)
+    assert text.endswith("RecursionError: deep")
+    assert len(text) < 20_000
+
+
+def test_without_a_traceback_the_last_lines_are_the_message():
+    stderr = feed(b"".join(b"line %d\n" % number for number in range(100)), 64)
+    assert explain(Capture(), stderr, None).splitlines() == [f"line {number}" for number in range(80, 100)]
+
+
+def test_frames_of_the_launcher_are_left_out():
+    text = (
+        'Traceback (most recent call last):\n  File "<frozen runpy>", line 198, in _run\n'
+        '  File "/x/mpi4py/run.py", line 53, in main\n    run_path()\n'
+        '  File "train.py", line 1, in <module>\n    f()\nValueError: x'
+    )
+    assert shorten(text).splitlines() == [
+        "Traceback (most recent call last):",
+        '  File "train.py", line 1, in <module>',
+        "    f()",
+        "ValueError: x",
+    ]

@@ -1,0 +1,211 @@
+"""The small parts: code on disk, failure texts, ssh files, devices, interfaces."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from shoal_entrypoint import code, devices, failure, network, remote, ssh
+from shoal_entrypoint.outcome import SUCCESS, JobError, Outcome
+
+
+def job(**values):
+    return SimpleNamespace(**{"program": "train.py", "submit_directory": None, "region": "", **values})
+
+
+@pytest.mark.parametrize(
+    ("program", "files", "kind", "argv", "mpi_argv"),
+    [
+        ("train.py", [], "program", ["PY", "--", "train.py", "-n", "3"], ["PY", "-m", "mpi4py", "train.py", "-n", "3"]),
+        ("src/t.py", [], "program", ["PY", "--", "src/t.py", "-n", "3"], ["PY", "-m", "mpi4py", "src/t.py", "-n", "3"]),
+        (
+            "train.py",
+            ["setup.py"],
+            "package",
+            ["PY", "-m", "train", "-n", "3"],
+            ["PY", "-m", "mpi4py", "-m", "train", "-n", "3"],
+        ),
+        ("a.sh", ["setup.py"], "command", ["/bin/sh", "-c", "./a.sh -n 3"], ["/bin/sh", "-c", "./a.sh -n 3"]),
+        ("tool", [], "command", ["/bin/sh", "-c", "./tool -n 3"], ["/bin/sh", "-c", "./tool -n 3"]),
+    ],
+)
+def test_entry_points(tmp_path, program, files, kind, argv, mpi_argv):
+    for name in files:
+        (tmp_path / name).touch()
+    entry = code.find_entry(job(program=program), tmp_path)
+    assert entry.kind == kind
+    assert [word.replace(sys.executable, "PY") for word in entry.argv(["-n", "3"])] == argv
+    assert [word.replace(sys.executable, "PY") for word in entry.mpi_argv(["-n", "3"])] == mpi_argv
+
+
+def test_a_shell_gets_arguments_as_they_are(tmp_path):
+    (tmp_path / "a.sh").write_text('#!/bin/sh\nfor word in "$@"; do printf "%s|" "$word"; done\n')
+    entry = code.find_entry(job(program="a.sh"), tmp_path)
+    code.check(entry, tmp_path)
+    words = ["$HOME", "a b", "'q'", "`id`", "x\ny", ""]
+    assert subprocess.check_output(entry.argv(words), cwd=tmp_path, text=True) == "".join(word + "|" for word in words)
+
+
+def archive(path, members):
+    with tarfile.open(path, "w:gz") as tar:
+        for name, text in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(text)
+            tar.addfile(info, io.BytesIO(text.encode()))
+
+
+def test_code_from_a_directory_an_archive_or_already_there(tmp_path):
+    source, target = tmp_path / "source", tmp_path / "code"
+    (source / "lib").mkdir(parents=True)
+    target.mkdir()
+    (source / "lib" / "x.py").write_text("1")
+    code.fetch(job(submit_directory=str(source)), target)
+    assert (target / "lib" / "x.py").read_text() == "1"
+    archive(tmp_path / "s.tar.gz", {"train.py": "2"})
+    code.fetch(job(submit_directory=str(tmp_path / "s.tar.gz")), target)
+    assert not (target / "train.py").exists()  # the folder was not empty
+    other = tmp_path / "other"
+    other.mkdir()
+    code.fetch(job(submit_directory=str(tmp_path / "s.tar.gz")), other)
+    assert (other / "train.py").read_text() == "2"
+
+
+def test_an_archive_cannot_write_outside(tmp_path):
+    target = tmp_path / "code"
+    target.mkdir()
+    archive(tmp_path / "s.tar.gz", {"../escape.txt": "x"})
+    with pytest.raises(JobError, match=r"s\.tar\.gz: cannot be unpacked"):
+        code.fetch(job(submit_directory=str(tmp_path / "s.tar.gz")), target)
+    assert not (tmp_path / "escape.txt").exists()
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "a/../b.py", "a b.py", "$(id).sh", "-c.py", "./a.py", ""])
+def test_names_that_are_no_entry_points(tmp_path, name):
+    with pytest.raises(JobError, match="is not a file name below"):
+        code.find_entry(job(program=name), tmp_path)
+
+
+def test_failure_text_has_the_form_that_tools_parse():
+    error = failure.command_failure("ExecuteUserScriptError", 3, "boom", ["python", "--", "t.py"])
+    assert error.text == 'ExecuteUserScriptError:\nExitCode 3\nErrorMessage "boom"\nCommand "python -- t.py"'
+    assert error.exit_code == 3
+    assert len(failure.command_failure("E", 1, "x" * 100_000, []).text) < 20_000
+
+
+@pytest.mark.parametrize(("returncode", "exit_code"), [(0, 0), (3, 3), (-9, 137), (-15, 143)])
+def test_signals_become_exit_codes(returncode, exit_code):
+    assert failure.to_exit_code(returncode) == exit_code
+
+
+def test_a_failure_never_has_exit_code_0():
+    assert JobError("x", 0).exit_code == 1
+    assert JobError("x", 256).exit_code == 1
+    assert JobError("x", -3).exit_code == 1
+
+
+def test_recording(tmp_path):
+    paths = (tmp_path / "o" / "failure", tmp_path / "o" / "success")
+    assert failure.record(Outcome(7, "why"), *paths) == 7
+    assert paths[0].read_text() == "why"
+    assert failure.record(Outcome(7, "other"), *paths) == 7
+    assert paths[0].read_text() == "why"
+    assert not paths[1].exists()
+    assert failure.record(SUCCESS, *paths) == 0
+    assert paths[1].read_text() == ""
+
+
+def test_an_environment_survives_the_way_to_another_host(tmp_path):
+    values = {"A": "two\nlines", "Q": 'it\'s "quoted" $HOME', "E": "", "U": "é\udcff"}
+    remote.save(tmp_path / "env", values)
+    assert (tmp_path / "env").stat().st_mode & 0o777 == 0o600
+    command = [sys.executable, "-I", "-S", remote.__file__, str(tmp_path / "env")]
+    script = f"exec {sys.executable} -c 'import os; print(ascii(dict(os.environ)))'"
+    done = subprocess.run(
+        command, env={"SSH_ORIGINAL_COMMAND": script, "LEAK": "1"}, capture_output=True, text=True, check=True
+    )
+    seen = eval(done.stdout)
+    assert {name: seen.get(name) for name in values} == values
+    assert "LEAK" not in seen
+
+
+def test_remote_refuses_a_login_shell(tmp_path):
+    done = subprocess.run([sys.executable, "-I", "-S", remote.__file__, "x"], env={}, capture_output=True, check=False)
+    assert done.returncode != 0
+
+
+@pytest.mark.parametrize(("port", "line"), [(22, "algo-2 ssh-ed25519 A\n"), (2222, "[algo-2]:2222 ssh-ed25519 A\n")])
+def test_known_hosts(port, line):
+    assert ssh.known_hosts({"algo-2": "ssh-ed25519 A"}, port) == line
+
+
+@pytest.mark.parametrize("key", [None, "", "ssh-rsa AAAA", "ssh-ed25519 " + "A" * 68 + "\nssh-ed25519 x", "restrict x"])
+def test_a_key_from_another_host_is_checked(key):
+    with pytest.raises(JobError, match="algo-2: sent no usable ssh_key"):
+        ssh.public_key({"ssh_key": key}, "ssh_key", "algo-2")
+
+
+def test_sshd_accepts_the_configuration(tmp_path):
+    key = ssh.make_key(tmp_path / "host_key")
+    assert ssh.public_key({"k": key}, "k", "h") == key
+    assert (tmp_path / "host_key").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "sshd_config").write_text(ssh.server_config(tmp_path, 2222, sys.executable))
+    Path("/run/sshd").mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        [ssh.require("sshd", "openssh-server"), "-T", "-f", str(tmp_path / "sshd_config")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    effective = done.stdout.splitlines()
+    for line in ("passwordauthentication no", "permitrootlogin without-password", "allowtcpforwarding no", "port 2222"):
+        assert line in effective
+
+
+@pytest.mark.parametrize(
+    ("files", "limit"),
+    [
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu.max": "250000 100000\n"}, 2.5),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+        ({"cpu/cpu.cfs_quota_us": "50000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 0.5),
+        ({}, None),
+    ],
+)
+def test_cpu_limits(tmp_path, files, limit):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert devices.cgroup_cpu_limit(tmp_path) == limit
+    count = len(os.sched_getaffinity(0))
+    assert devices.allowed_cpus(tmp_path) == (count if limit is None else max(1, min(count, int(limit))))
+
+
+@pytest.mark.parametrize(
+    ("drivers", "expected"),
+    [
+        ({}, (False, False)),
+        ({"efa_0": "efa"}, (True, False)),
+        ({"rdmap0s6": "efa"}, (True, False)),
+        ({"mlx5_0": "mlx5_core"}, (False, True)),
+    ],
+)
+def test_efa_is_known_by_its_driver(tmp_path, drivers, expected):
+    root = tmp_path / "infiniband"
+    for name, driver in drivers.items():
+        (tmp_path / "drivers" / driver).mkdir(parents=True)
+        (root / name / "device").mkdir(parents=True)
+        (root / name / "device" / "driver").symlink_to(tmp_path / "drivers" / driver)
+    assert devices.efa_devices(root) == expected
+
+
+def test_an_interface_that_is_not_there_is_replaced(tmp_path):
+    (tmp_path / "eth7").mkdir()
+    assert network.choose_interface("eth7", "localhost", tmp_path) == "eth7"
+    assert network.choose_interface("eth8", "localhost", tmp_path) == "lo"
+    assert network.choose_interface("eth8", "no-such-host.invalid", tmp_path) == "eth8"
