@@ -57,7 +57,8 @@ def final_status(reason: Reason | None) -> tuple[str, str]:
 
 def failure_reason(ends: list[HostEnd]) -> str:
     """Return why a job failed: the word of the host that failed first, or what its exit code says."""
-    failed = sorted((end for end in ends if end.exit_code != 0), key=lambda end: end.finished)
+    # Compared as times: the engine drops trailing zeros, so that text does not sort.
+    failed = sorted((e for e in ends if e.exit_code != 0), key=lambda end: datetime.fromisoformat(end.finished))
     if not failed:
         return ""
     first = failed[0]

@@ -4,7 +4,6 @@ A job is a network and one container a host. Both carry the job's name and the o
 a killed `shoal` left behind can be told from what a living one is using.
 """
 
-import contextlib
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +14,7 @@ from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
 from docker.types import DeviceRequest, Ulimit
 from docker.types import Mount as BindMount
+from requests.exceptions import RequestException
 
 from shoal.errors import ShoalError
 from shoal.job import owner, payload
@@ -33,15 +33,14 @@ class Hosts:
         self._labels = {JOB_LABEL: plan.name, OWNER_LABEL: owner.this_process()}
         self._containers: dict[str, Container] = {}
         self._network: Any = None
+        self.left_behind: list[str] = []  # after the `with` block: what the engine would not remove
 
     def __enter__(self) -> "Hosts":
         return self
 
     def __exit__(self, *_error: object) -> None:
-        for container in self._containers.values():
-            _remove(container)
-        if self._network is not None:
-            _remove(self._network)
+        things = [*self._containers.values(), *([self._network] if self._network is not None else [])]
+        self.left_behind = [thing.name for thing in things if not _remove(thing)]
 
     def create(self) -> None:
         """Make the network and every container, with `/opt/ml` laid out; start none."""
@@ -131,12 +130,17 @@ class Hosts:
 
 def require_local(client: docker.DockerClient) -> None:
     """Refuse an engine of another machine: the channels are mounted from the file system of this one."""
-    address = urlparse(client.api.base_url)
-    if address.scheme in ("http", "https") and address.hostname not in ("localhost", "127.0.0.1", "::1", None):
+    if not is_local(client.api.base_url):
         raise ShoalError(
-            f"the Docker engine is on {address.hostname}, and channels are mounted from its file system: "
+            f"the Docker engine is elsewhere ({client.api.base_url}), and channels are mounted from its file system: "
             "use an engine on this machine"
         )
+
+
+def is_local(base_url: str) -> bool:
+    """Return whether an engine's address, as the SDK has it, is on this machine."""
+    # The SDK's own words: http+docker://localhost is a Unix socket, http+docker://ssh is ssh to anywhere.
+    return urlparse(base_url).hostname in ("localhost", "localnpipe", "127.0.0.1", "::1")
 
 
 def require_image(client: docker.DockerClient, name: str, similar: Callable[[str, list[str]], list[str]]) -> None:
@@ -173,8 +177,13 @@ def is_running(client: docker.DockerClient, job: str) -> bool:
     return bool(client.networks.list(filters={"label": f"{JOB_LABEL}={job}"}))
 
 
-def _remove(thing: Any) -> None:
-    """Remove a container or a network; one that has gone meanwhile is as good."""
+def _remove(thing: Any) -> bool:
+    """Remove a container or a network; return whether it is gone."""
     options = {"force": True, "v": True} if isinstance(thing, Container) else {}
-    with contextlib.suppress(DockerException):
+    try:
         thing.remove(**options)
+    except NotFound:
+        return True
+    except (DockerException, RequestException):
+        return False
+    return True

@@ -13,6 +13,7 @@ from shoal.job.shape import Problem, show
 from shoal.job.spec import FILE_SCHEME, JobFile, Request
 
 SUBMIT_DIRECTORY = "sagemaker_submit_directory"
+PROGRAM = "sagemaker_program"
 
 # Everything else in a request is named in a note and passed over.
 _HONOURED = {
@@ -81,6 +82,8 @@ def refusals(request: Request, channels: Mapping[str, Path]) -> list[Problem]:
 
 def _channel_refusals(place: str, channel: Request, algorithm: Request, hosts: int) -> list[Problem]:
     source = channel["DataSource"].get("S3DataSource")
+    if channel["ChannelName"] in (".", ".."):
+        return [Problem(f"{place}.ChannelName", f"{show(channel['ChannelName'])} names no folder")]
     if source is None:
         return [
             Problem(
@@ -125,8 +128,12 @@ def missing_folders(job: JobFile, request: Request) -> list[Problem]:
         if not path.exists():
             found.append(Problem(f"InputDataConfig[{index}] ({channel['ChannelName']})", f"there is no {path}"))
     directory = submit_directory(request)
-    if directory is not None and directory.startswith(FILE_SCHEME) and not job.local_path(directory).is_dir():
-        found.append(Problem(f"HyperParameters.{SUBMIT_DIRECTORY}", f"there is no folder {job.local_path(directory)}"))
+    if directory is not None and directory.startswith(FILE_SCHEME):
+        folder, program = job.local_path(directory), _decoded(request, PROGRAM)
+        if not folder.is_dir():
+            found.append(Problem(f"HyperParameters.{SUBMIT_DIRECTORY}", f"there is no folder {folder}"))
+        elif program is not None and not (folder / program).is_file():
+            found.append(Problem(f"HyperParameters.{PROGRAM}", f"there is no file {folder / program}"))
     return found
 
 
@@ -155,7 +162,11 @@ def input_mode(channel: Request, algorithm: Request) -> str:
 
 def submit_directory(request: Request) -> str | None:
     """Return where the request says the script's folder is: bare as boto3 users write it, or JSON as the SDK does."""
-    value = request.get("HyperParameters", {}).get(SUBMIT_DIRECTORY)
+    return _decoded(request, SUBMIT_DIRECTORY)
+
+
+def _decoded(request: Request, parameter: str) -> str | None:
+    value = request.get("HyperParameters", {}).get(parameter)
     if value is None:
         return None
     try:

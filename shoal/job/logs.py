@@ -6,7 +6,6 @@ Lines are data: no markup, no decoding surprises, no wrapping. On a terminal onl
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import IO
 
 from rich.color import ColorSystem
 from rich.console import Console
@@ -44,17 +43,17 @@ class Printer:
 
 def follow(host: str, chunks: Iterable[bytes], file: Path, printer: Printer) -> None:
     """Copy a host's output to `file` and, line by line, to the printer, until it ends."""
-    with file.open("wb") as log:
-        rest = b""
+    with file.open("wb", buffering=0) as log:
+        rest, full = b"", False
         for chunk in chunks:
-            _keep(log, chunk)
+            try:
+                log.write(chunk if not full else b"")
+            except OSError as error:
+                # Go on reading: a host whose output nobody takes stands still.
+                full = True
+                printer.line(host, f"shoal: {file} is not complete: {error.strerror}".encode())
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 printer.line(host, line)
         if rest:
             printer.line(host, rest)
-
-
-def _keep(log: IO[bytes], chunk: bytes) -> None:
-    log.write(chunk)
-    log.flush()

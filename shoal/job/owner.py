@@ -21,7 +21,17 @@ def is_gone(owner: str) -> bool:
         return False
     if boot != _boot():
         return True
-    return namespace == _pid_namespace() and _identity(int(pid)) != owner
+    if namespace != _pid_namespace():
+        return False
+    try:
+        os.kill(int(pid), 0)  # the null signal: asks whether the process is there
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    there = _identity(int(pid))
+    # Another user's process may be there and hidden (hidepid): then there is nothing to compare.
+    return there is not None and there != owner
 
 
 def _identity(pid: int) -> str | None:
@@ -29,9 +39,10 @@ def _identity(pid: int) -> str | None:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # Field 22 is the start time; the second field, a name in parentheses, may contain anything.
-    state, started = stat.rpartition(")")[2].split()[0], stat.rpartition(")")[2].split()[19]
-    return None if state == "Z" else f"{_boot()}/{_pid_namespace()}/{pid}/{started}"
+    # Field 22 is the start time, field 3 the state; the second field, a name in parentheses, may contain anything.
+    fields = stat.rpartition(")")[2].split()
+    started = "ended" if fields[0] == "Z" else fields[19]
+    return f"{_boot()}/{_pid_namespace()}/{pid}/{started}"
 
 
 def _boot() -> str:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import queue
 import signal
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -66,25 +67,37 @@ class JobRun:
         Raises:
             ShoalError: the run folder exists, or the engine failed.
         """
-        self._make_run_folder()
-        self._enter("Starting", f"{self._plan.name}: {len(self._plan.hosts)} hosts, {self._plan.image}")
-        try:
-            with self._listening_to_signals(), Hosts(self._client, self._plan) as hosts:
-                return self._live(hosts)
-        except _ENGINE_ERRORS as error:
-            reason = f"InternalServerError: the Docker engine failed: {error}"
-            self._enter("Failed")
-            self._write(description(self._plan, self._history, ("Failed", "Failed"), reason))
-            raise ShoalError(f"the Docker engine failed: {error}", exit_code=3) from error
+        with self._listening_to_signals():
+            self._make_run_folder()
+            self._enter("Starting", f"{self._plan.name}: {len(self._plan.hosts)} hosts, {self._plan.image}")
+            hosts = Hosts(self._client, self._plan)
+            try:
+                with hosts:
+                    return self._live(hosts)
+            except (*_ENGINE_ERRORS, tarfile.ReadError) as error:
+                raise self._broken(f"the Docker engine failed: {error}") from error
+            except OSError as error:
+                raise self._broken(f"{error.filename or self._plan.run_folder}: {error.strerror}") from error
+            finally:
+                if hosts.left_behind:
+                    self._progress.note(f"could not be removed, the next run will try: {', '.join(hosts.left_behind)}")
+
+    def _broken(self, what: str) -> ShoalError:
+        """Return the error for a job that could not be brought to its end, told in its description as well."""
+        with contextlib.suppress(OSError):
+            self._enter("Failed", what)
+            self._write(description(self._plan, self._history, ("Failed", "Failed"), f"InternalServerError: {what}"))
+        return ShoalError(what, exit_code=3)
 
     def _live(self, hosts: Hosts) -> Result:
         hosts.create()
         supervisor = Supervisor(tuple(h.name for h in self._plan.hosts), time.monotonic(), self._plan.max_runtime_s)
         self._start(hosts, supervisor)
         self._supervise(hosts, supervisor)
+        interrupts_before = len(self._interrupts)
         self._enter("Uploading", "all hosts have ended")
         ends = [self._end(hosts, name) for name in supervisor.hosts]
-        given_up = self._collect(hosts)
+        given_up = self._collect(hosts, interrupts_before)
         return self._conclude(supervisor.reason, ends, given_up)
 
     def _start(self, hosts: Hosts, supervisor: Supervisor) -> None:
@@ -151,9 +164,8 @@ class JobRun:
             failure=failure.decode(errors="replace") or self._start_errors.get(name, ""),
         )
 
-    def _collect(self, hosts: Hosts) -> bool:
+    def _collect(self, hosts: Hosts, before: int) -> bool:
         """Write the archives; return whether the user gave the collecting up."""
-        before = len(self._interrupts)
         told = False
 
         def still_wanted() -> None:

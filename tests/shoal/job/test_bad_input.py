@@ -25,6 +25,10 @@ def no_source(request: dict[str, Any]) -> None:
     request["HyperParameters"] = {"sagemaker_submit_directory": "file://nowhere"}
 
 
+def no_program(request: dict[str, Any]) -> None:
+    request["HyperParameters"] = {"sagemaker_submit_directory": "file://data", "sagemaker_program": '"train.py"'}
+
+
 def remote_channel(request: dict[str, Any]) -> None:
     request["InputDataConfig"][0]["DataSource"]["S3DataSource"]["S3Uri"] = "s3://bucket/data"
 
@@ -35,6 +39,7 @@ def remote_channel(request: dict[str, Any]) -> None:
         (misspell, "ResourceConfg: no such field: did you mean ResourceConfig?"),
         (no_channel, "InputDataConfig[0] (train): there is no {folder}/nowhere"),
         (no_source, "HyperParameters.sagemaker_submit_directory: there is no folder {folder}/nowhere"),
+        (no_program, "HyperParameters.sagemaker_program: there is no file {folder}/data/train.py"),
         (
             remote_channel,
             "InputDataConfig[0].DataSource.S3DataSource.S3Uri: "

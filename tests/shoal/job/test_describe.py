@@ -40,8 +40,8 @@ def test_the_description_is_one_the_service_could_give(request_: dict[str, Any])
 
 
 def test_the_first_host_to_fail_gives_the_reason() -> None:
-    late = end("algo-1", 1, "2026-01-01T00:00:09Z", "algo-2 has failed")
-    first = end("algo-2", 1, "2026-01-01T00:00:08Z", "ValueError: " + "x" * 2000)
+    late = end("algo-1", 1, "2026-01-01T00:00:08.123456789Z", "algo-2 has failed")
+    first = end("algo-2", 1, "2026-01-01T00:00:08.12Z", "ValueError: " + "x" * 2000)
     reason = failure_reason([late, first, end("algo-3", 0, "2026-01-01T00:00:01Z", "left from before")])
     assert reason == first.failure[:1024]
 

@@ -140,6 +140,11 @@ def test_channels_a_local_run_refuses(request_: Request, key: str, value: str, e
     assert str(problem) == f"InputDataConfig[0].DataSource.S3DataSource.{key}: {expected}"
 
 
+def test_a_channel_cannot_be_mounted_over_its_parents(request_: Request) -> None:
+    request_["InputDataConfig"][0]["ChannelName"] = ".."
+    assert [str(p) for p in local.refusals(request_, {})] == ["InputDataConfig[0].ChannelName: '..' names no folder"]
+
+
 def test_what_else_a_local_run_refuses(request_: Request) -> None:
     request_["AlgorithmSpecification"]["TrainingInputMode"] = "Pipe"
     request_["OutputDataConfig"] = {"S3OutputPath": "s3://b/k", "CompressionType": "NONE"}

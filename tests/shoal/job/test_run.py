@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from typing import IO
 
 import docker
 import pytest
@@ -150,6 +151,49 @@ def test_stopped_twice_hosts_are_killed_at_once(job: JobFolder, engine: docker.D
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 130  # not the 120 s of grace
     assert [host["ExitCode"] for host in job.described["Shoal"]["Hosts"]] == [137, 137]
+
+
+def test_a_host_removed_by_somebody_else_is_one_line_and_a_failed_job(
+    job: JobFolder, engine: docker.DockerClient
+) -> None:
+    script(job, LOOP, hosts=1)
+    process = job.start()
+    job.until_logged("ready", hosts=("algo-1",))
+    engine.containers.get(f"{job.request['TrainingJobName']}-algo-1").remove(force=True)
+    assert process.wait(60) == 3
+    assert process.stderr is not None
+    said = process.stderr.read()
+    assert "Traceback" not in said
+    assert "No such container" in said.splitlines()[-1]
+    assert job.described["TrainingJobStatus"] == "Failed"
+
+
+def test_results_can_be_given_up(job: JobFolder, engine: docker.DockerClient) -> None:
+    script(job, "head -c 200000000 /dev/urandom > /opt/ml/model/m", hosts=1)
+    process = job.start()
+    assert process.stderr is not None
+    until_line(process.stderr, "Uploading")
+    process.send_signal(signal.SIGINT)
+    until_line(process.stderr, "Ctrl-C once more")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+    assert list((job.run_folder / "output").iterdir()) == []
+
+
+def until_line(stream: IO[str], text: str) -> None:
+    assert any(text in line for line in iter(stream.readline, "")), f"{text!r} was never said"
+
+
+def test_a_reader_that_goes_away_does_not_stop_the_job(job: JobFolder, engine: docker.DockerClient) -> None:
+    script(job, "for i in $(seq 20000); do echo line $i of many; done; echo 1 > /opt/ml/model/m", hosts=1)
+    process = job.start()
+    assert process.stdout is not None
+    assert process.stdout.readline() == "algo-1 | line 1 of many\n"
+    process.stdout.close()
+    assert process.wait(60) == 0
+    assert len(job.log("algo-1").splitlines()) == 20000
+    assert process.stderr is not None
+    assert "Error" not in process.stderr.read()
 
 
 def test_max_runtime_stops_the_job(job: JobFolder, engine: docker.DockerClient) -> None:
