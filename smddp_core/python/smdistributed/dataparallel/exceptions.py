@@ -1,6 +1,6 @@
 """Errors of collective operations: what the compiled library raises, by cause.
 
-After any of them but ``SMDDPUsageError`` the process group is dead, and every later call on it raises the first cause again.
+After any of them but ``SMDDPUsageError`` the process group is dead: every later call raises the first cause again.
 Inside ``backward()`` torch itself turns them into a plain ``RuntimeError`` with the same message.
 """
 

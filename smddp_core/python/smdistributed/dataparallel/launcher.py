@@ -1,6 +1,7 @@
 """``smddprun CMD ARGS...``: run a command as a rank, with the rank environment that torch.distributed expects.
 
-It is put between a launcher and the script (``mpirun -np 8 smddprun python train.py``), so it must start fast: no torch here.
+It stands between a launcher and the script (``mpirun -np 8 smddprun python train.py``).
+It must start fast: no torch here.
 """
 
 import os
@@ -8,7 +9,7 @@ import sys
 
 from smdistributed.dataparallel.rank_environment import rank_environment
 
-_USAGE = "usage: smddprun COMMAND [ARGUMENT...]\nRuns COMMAND with RANK, WORLD_SIZE, LOCAL_RANK, ... set from the launcher's."
+_USAGE = "usage: smddprun COMMAND [ARGUMENT...]\nRuns COMMAND with RANK, WORLD_SIZE, ... set from the launcher's."
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """The rank environment: who am I among the ranks, in the variables that torch.distributed reads.
 
-Launchers say it in variables of their own. This translates them; it decides nothing about processes and imports no torch.
+Launchers say it in variables of their own. This translates them; it starts no processes and imports no torch.
 """
 
 import re
@@ -35,9 +35,10 @@ _LAUNCHERS = (
 def rank_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """What has to be added to ``environ`` for a rank to find its job; the result never contradicts what is set.
 
-    ``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK``, ``LOCAL_WORLD_SIZE``, ``GROUP_RANK``, ``MASTER_ADDR`` and ``MASTER_PORT`` are
-    filled in from Open MPI's, MPICH's, Intel MPI's or Slurm's variables, as far as they are known. A process that nobody
-    launched gets none of them. ``SMDATAPARALLEL_LOCAL_RANK`` is always given, and follows ``LOCAL_RANK``.
+    ``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK``, ``LOCAL_WORLD_SIZE``, ``GROUP_RANK``, ``MASTER_ADDR`` and
+    ``MASTER_PORT`` are filled in from Open MPI's, MPICH's, Intel MPI's or Slurm's variables, as far as they are known.
+    A process that nobody launched gets none of them. ``SMDATAPARALLEL_LOCAL_RANK`` is always given, and follows
+    ``LOCAL_RANK``.
     """
     known = {name: value for name, value in environ.items() if value}
     added: dict[str, str] = {}
@@ -105,4 +106,3 @@ def _first_host(nodes: str) -> str | None:
     """The first of a Slurm host list: ``node[03-05,9],other`` is ``node03``."""
     match = re.match(r"([^\[,]+)(?:\[(\w+))?", nodes)
     return match[1] + (match[2] or "") if match else None
-

@@ -1,15 +1,15 @@
 """Registers the torch.distributed backend ``smddp`` and completes the rank environment.
 
-    import smdistributed.dataparallel.torch.torch_smddp
-    torch.distributed.init_process_group(backend="smddp")
+A script imports this module and then calls ``torch.distributed.init_process_group(backend="smddp")``.
 """
 
 import os
+from typing import Any
 
 import torch
 import torch.distributed as dist
-
 from smdistributed.dataparallel.rank_environment import rank_environment
+from torch._C import _distributed_c10d as c10d
 
 try:
     from smdistributed.dataparallel import _C
@@ -30,26 +30,32 @@ def path(group: dist.ProcessGroup | None = None) -> str:
     return str(_C.path(chosen._get_backend(torch.device("cpu"))))
 
 
-def _gloo(options: dist.distributed_c10d._DistributedBackendOptions) -> dist.Backend:
+def _gloo(options: c10d._DistributedBackendOptions) -> c10d.Backend:
     """The backend for everything that is not ours, on the address that ours uses: one setting for both."""
-    gloo_options = dist.ProcessGroupGloo._Options()
-    gloo_options._devices = [dist.ProcessGroupGloo.create_device(hostname=_C.address())]
+    gloo: Any = c10d.ProcessGroupGloo  # its options are not in torch's stubs
+    gloo_options = gloo._Options()
+    gloo_options._devices = [gloo.create_device(hostname=_C.address())]
     gloo_options._timeout = options.timeout
-    return dist.ProcessGroupGloo(
-        dist.PrefixStore("gloo", options.store), options.group_rank, options.group_size, gloo_options
+    store = c10d.PrefixStore("gloo", options.store)
+    backend: c10d.Backend = gloo(store, options.group_rank, options.group_size, gloo_options)
+    return backend
+
+
+def _create(options: c10d._DistributedBackendOptions, _backend_options: object) -> c10d.Backend:
+    store = c10d.PrefixStore("smddp", options.store)
+    seconds = options.timeout.total_seconds()
+    return _C.create(store, options.group_rank, options.group_size, seconds, options.group_id, _gloo(options))
+
+
+def _same_release(built_for: str, running: str) -> bool:
+    return built_for.split(".")[:2] == running.split(".")[:2]
+
+
+# A binary of another release may load and crash later: c10d's classes change from one to the next.
+if not _same_release(_C.torch_version, torch.__version__):
+    raise ImportError(
+        f"smddp was built for torch {_C.torch_version}, this is {torch.__version__}: build the wheel again"
     )
-
-
-def _create(options: dist.distributed_c10d._DistributedBackendOptions, _backend_options: object) -> dist.Backend:
-    return _C.create(
-        dist.PrefixStore("smddp", options.store),
-        options.group_rank,
-        options.group_size,
-        options.timeout.total_seconds(),
-        options.group_id,
-        _gloo(options),
-    )
-
 
 os.environ.update(rank_environment(os.environ))
 # A list: a plain string would be taken letter by letter in some releases.

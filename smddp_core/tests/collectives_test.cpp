@@ -1,0 +1,214 @@
+// Every operation over every path, type, size and placement, against results computed on one thread.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <tuple>
+
+#include "kernel/reduce.hpp"
+#include "ranks.hpp"
+
+namespace smddp::testing {
+namespace {
+
+struct Case {
+  const char* name;
+  Hosts hosts;
+  bool tcp_only;
+  Path path;
+};
+
+const Case kCases[] = {
+    {"alone", {"a"}, false, Path::alone},
+    {"host2", {"a", "a"}, false, Path::host},
+    {"host3", {"a", "a", "a"}, false, Path::host},
+    {"host4", {"a", "a", "a", "a"}, false, Path::host},
+    {"tcp2", {"a", "a"}, true, Path::flat},
+    {"tcp5", {"a", "a", "a", "a", "a"}, true, Path::flat},
+    {"uneven3", {"a", "b", "b"}, false, Path::flat},
+    {"hosts2x2", {"a", "a", "b", "b"}, false, Path::hierarchical},
+    {"hosts2x2interleaved", {"a", "b", "a", "b"}, false, Path::hierarchical},
+    {"hosts3x2", {"a", "a", "b", "b", "c", "c"}, false, Path::hierarchical},
+    {"hosts2x3", {"a", "a", "a", "b", "b", "b"}, false, Path::hierarchical},
+};
+
+using Buffer = std::vector<std::byte>;
+
+// Small whole numbers: every order of summation gives the same bits, so that all paths have one expected result.
+Buffer pattern(DType type, std::size_t count, int seed) {
+  Buffer buffer(count * size_of(type));
+  for (std::size_t i = 0; i < count; ++i) {
+    const int value = static_cast<int>((i * 7 + static_cast<std::size_t>(seed) * 13) % 5) + 1;
+    const auto put = [&](auto typed) { std::memcpy(buffer.data() + i * sizeof(typed), &typed, sizeof(typed)); };
+    switch (type) {
+      case DType::f32: put(static_cast<float>(value)); break;
+      case DType::f64: put(static_cast<double>(value)); break;
+      case DType::f16: put(static_cast<_Float16>(static_cast<float>(value))); break;
+      case DType::bf16: {
+        const auto wide = static_cast<float>(value);
+        std::uint32_t bits;
+        std::memcpy(&bits, &wide, sizeof(bits));
+        put(static_cast<std::uint16_t>(bits >> 16));
+        break;
+      }
+      case DType::u8: case DType::i8: case DType::bytes: put(static_cast<std::int8_t>(value)); break;
+      case DType::i16: put(static_cast<std::int16_t>(value)); break;
+      case DType::i32: put(static_cast<std::int32_t>(value)); break;
+      case DType::i64: put(static_cast<std::int64_t>(value)); break;
+    }
+  }
+  return buffer;
+}
+
+Buffer expected_sum(DType type, std::size_t count, int size, ReduceOp op, int seed_step = 1, int seed = 0) {
+  std::vector<Buffer> inputs;
+  std::vector<const void*> sources;
+  for (int r = 0; r < size; ++r) inputs.push_back(pattern(type, count, r * seed_step + seed));
+  for (const Buffer& input : inputs) sources.push_back(input.data());
+  Buffer result(count * size_of(type));
+  reduce_into(result.data(), sources.data(), size, count, {op, type, type, op == ReduceOp::avg ? size : 1});
+  return result;
+}
+
+class Collectives : public ::testing::TestWithParam<Case> {
+ protected:
+  void run(const std::function<void(Communicator&, int)>& body) {
+    const Case& now = GetParam();
+    run_ranks(now.hosts, body, [&](CommunicatorOptions& options) { options.env.tcp_only = now.tcp_only; });
+  }
+  int size() const { return static_cast<int>(GetParam().hosts.size()); }
+};
+
+const std::size_t kCounts[] = {0, 1, 15, 16, 100, 1023, 5000, 40'000};
+const DType kTypes[] = {DType::f32, DType::f64, DType::f16, DType::bf16, DType::u8,
+                        DType::i8,  DType::i16, DType::i32, DType::i64};
+const ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::avg, ReduceOp::product, ReduceOp::min, ReduceOp::max};
+
+TEST_P(Collectives, TakesTheExpectedPath) {
+  run([&](Communicator& group, int) { EXPECT_EQ(group.topology().path, GetParam().path); });
+}
+
+TEST_P(Collectives, AllReduce) {
+  run([&](Communicator& group, int rank) {
+    for (const DType type : kTypes)
+      for (const ReduceOp op : kOps)
+        for (const std::size_t count : kCounts) {
+          const Buffer input = pattern(type, count, rank);
+          const Buffer expected = expected_sum(type, count, size(), op);
+          Buffer apart(input.size());
+          group.all_reduce(input.data(), apart.data(), count, type, op, kTimeout);
+          ASSERT_EQ(apart, expected) << name_of(type) << " " << name_of(op) << " " << count << " on rank " << rank;
+          Buffer in_place = input;
+          group.all_reduce(in_place.data(), in_place.data(), count, type, op, kTimeout);
+          ASSERT_EQ(in_place, expected) << name_of(type) << " " << name_of(op) << " " << count << " in place";
+        }
+  });
+}
+
+TEST_P(Collectives, ReduceScatter) {
+  run([&](Communicator& group, int rank) {
+    for (const DType type : kTypes)
+      for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg, ReduceOp::max})
+        for (const std::size_t count : kCounts) {
+          std::vector<Buffer> inputs;
+          std::vector<const void*> ins;
+          for (int r = 0; r < size(); ++r) inputs.push_back(pattern(type, count, rank * 3 + r));
+          for (const Buffer& input : inputs) ins.push_back(input.data());
+          Buffer out(count * size_of(type));
+          group.reduce_scatter(ins, out.data(), count, type, op, kTimeout);
+          ASSERT_EQ(out, expected_sum(type, count, size(), op, 3, rank)) << name_of(type) << " " << count;
+        }
+  });
+}
+
+TEST_P(Collectives, AllGather) {
+  run([&](Communicator& group, int rank) {
+    for (const std::size_t bytes : {0, 1, 33, 4096, 4097, 100'000}) {
+      std::vector<Buffer> results(static_cast<std::size_t>(size()), Buffer(bytes));
+      std::vector<void*> outs;
+      for (Buffer& result : results) outs.push_back(result.data());
+      const Buffer input = pattern(DType::bytes, bytes, rank);
+      group.all_gather(input.data(), outs, bytes, kTimeout);
+      for (int r = 0; r < size(); ++r)
+        ASSERT_EQ(results[static_cast<std::size_t>(r)], pattern(DType::bytes, bytes, r)) << bytes << " from " << r;
+    }
+  });
+}
+
+TEST_P(Collectives, BroadcastFromEveryRank) {
+  run([&](Communicator& group, int rank) {
+    for (int root = 0; root < size(); ++root)
+      for (const std::size_t bytes : {0, 1, 33, 4096, 9000, 70'000, 300'001}) {
+        Buffer buffer = pattern(DType::bytes, bytes, rank == root ? 99 : rank);
+        group.broadcast(buffer.data(), bytes, root, kTimeout);
+        ASSERT_EQ(buffer, pattern(DType::bytes, bytes, 99)) << bytes << " from " << root;
+      }
+  });
+}
+
+TEST_P(Collectives, NobodyPassesABarrierEarly) {
+  std::atomic<int> arrived{0};
+  run([&](Communicator& group, int rank) {
+    for (int turn = 1; turn <= 20; ++turn) {
+      if (rank == turn % size()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      ++arrived;
+      group.barrier(kTimeout);
+      ASSERT_GE(arrived.load(), turn * size());
+    }
+  });
+}
+
+// Slots and counters are reused across operations of different kinds and lengths.
+TEST_P(Collectives, MixedOperationsInARow) {
+  run([&](Communicator& group, int rank) {
+    for (int turn = 0; turn < 30; ++turn) {
+      const auto count = static_cast<std::size_t>(turn * 331 % 6000);
+      Buffer sum = pattern(DType::f32, count, rank);
+      group.all_reduce(sum.data(), sum.data(), count, DType::f32, ReduceOp::sum, kTimeout);
+      ASSERT_EQ(sum, expected_sum(DType::f32, count, size(), ReduceOp::sum));
+      Buffer news = pattern(DType::bytes, count, rank);
+      group.broadcast(news.data(), count, turn % size(), kTimeout);
+      ASSERT_EQ(news, pattern(DType::bytes, count, turn % size()));
+      group.barrier(kTimeout);
+    }
+    EXPECT_EQ(group.sequence(), 90U);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, Collectives, ::testing::ValuesIn(kCases),
+                         [](const ::testing::TestParamInfo<Case>& chosen) { return std::string(chosen.param.name); });
+
+// Bits must not depend on chunk size, transport or timing: rounding shows any change of order.
+TEST(Determinism, SameBitsForAnyChunkAndPath) {
+  constexpr std::size_t count = 30'011;
+  const auto value = [](std::size_t i, int rank) { return 1.F / static_cast<float>(i * 3 + static_cast<std::size_t>(rank) + 1); };
+  std::vector<float> expected(count);
+  for (std::size_t i = 0; i < count; ++i) expected[i] = (value(i, 0) + value(i, 1)) + value(i, 2);
+  for (const bool tcp : {false, true})
+    for (const std::size_t bytes : {4096, 12288, 1 << 20})
+      run_ranks(
+          {"a", "a", "a"},
+          [&](Communicator& group, int rank) {
+            std::vector<float> data(count);
+            for (std::size_t i = 0; i < count; ++i) data[i] = value(i, rank);
+            group.all_reduce(data.data(), data.data(), count, DType::f32, ReduceOp::sum, kTimeout);
+            ASSERT_EQ(data, expected) << (tcp ? "tcp" : "shm") << " in steps of " << bytes;
+          },
+          [&](CommunicatorOptions& options) {
+            options.env.tcp_only = tcp;
+            options.env.shm_chunk_bytes = bytes;
+            options.env.net_block_bytes = bytes;
+          });
+}
+
+// 2048 + 1 + 1 + 1: rounding to f16 inside each host first would give 2048 + 2 = 2050, once at the end gives 2051 -> 2052.
+TEST(Determinism, HierarchyRoundsHalfPrecisionOnce) {
+  run_ranks({"a", "a", "b", "b"}, [](Communicator& group, int rank) {
+    std::vector<_Float16> data(3000, static_cast<_Float16>(rank == 0 ? 2048.F : 1.F));
+    group.all_reduce(data.data(), data.data(), data.size(), DType::f16, ReduceOp::sum, kTimeout);
+    for (const _Float16 sum : data) ASSERT_EQ(static_cast<float>(sum), 2052.F);
+  });
+}
+
+}  // namespace
+}  // namespace smddp::testing

@@ -1,0 +1,167 @@
+// What happens when ranks disagree, stay away, die or give up: an error that names the cause, in bounded time, on every rank.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "ranks.hpp"
+
+namespace smddp::testing {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kShort{300};
+
+struct Case {
+  const char* name;
+  Hosts hosts;
+};
+class Failures : public ::testing::TestWithParam<Case> {
+ protected:
+  int size() const { return static_cast<int>(GetParam().hosts.size()); }
+};
+
+void expect_contains(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
+}
+
+TEST_P(Failures, DifferentSizesAreReported) {
+  run_ranks(GetParam().hosts, [&](Communicator& group, int rank) {
+    std::vector<float> data(2000, 1.F);
+    const std::size_t count = rank == size() - 1 ? 1000 : 2000;
+    const std::string text = message_of<MismatchError>([&] {
+      group.all_reduce(data.data(), data.data(), count, DType::f32, ReduceOp::sum, kTimeout);
+    });
+    expect_contains(text, "8000 bytes");
+    expect_contains(text, "4000 bytes");
+    expect_contains(text, "all_reduce #1");
+  });
+}
+
+TEST_P(Failures, DifferentOperationsAreReported) {
+  run_ranks(GetParam().hosts, [&](Communicator& group, int rank) {
+    float value = 1;
+    const std::string text = message_of<MismatchError>([&] {
+      if (rank == 0)
+        group.barrier(kTimeout);
+      else
+        group.all_reduce(&value, &value, 1, DType::f32, ReduceOp::sum, kTimeout);
+    });
+    expect_contains(text, "barrier #1");
+    expect_contains(text, "all_reduce #1 (sum, float32, 4 bytes)");
+    EXPECT_EQ(value, 1.F) << "data of a mismatched operation must not be touched";
+  });
+}
+
+TEST_P(Failures, TheMissingRankIsNamed) {
+  std::atomic<int> done{0};
+  run_ranks(GetParam().hosts, [&](Communicator& group, int rank) {
+    if (rank == size() - 1) {
+      while (done < size() - 1) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      // The late rank learns why the group is dead.
+      expect_contains(message_of<TimeoutError>([&] { group.barrier(kTimeout); }), "reported by rank");
+      return;
+    }
+    const std::string text = message_of<TimeoutError>([&] { group.barrier(kShort); });
+    ++done;
+    expect_contains(text, "barrier #1");
+    expect_contains(text, "waiting for rank");
+    // Neighbours of the missing rank name it; on other rails the rank that waits for it may be named instead.
+    if (group.topology().path != Path::hierarchical) expect_contains(text, std::to_string(size() - 1));
+    EXPECT_TRUE(group.failed());
+    EXPECT_EQ(message_of<TimeoutError>([&] { group.barrier(kTimeout); }), text) << "the first cause stays";
+  });
+}
+
+TEST_P(Failures, AbortWakesEveryone) {
+  std::atomic<int> done{0};
+  run_ranks(GetParam().hosts, [&](Communicator& group, int rank) {
+    if (rank == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      group.abort("had enough");
+      while (done < size() - 1) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return;
+    }
+    const auto start = Clock::now();
+    expect_contains(message_of<AbortedError>([&] { group.barrier(kTimeout); }), "had enough");
+    EXPECT_LT(Clock::now() - start, std::chrono::seconds(3));
+    ++done;
+  });
+}
+
+TEST_P(Failures, LeavingInGoodOrderHurtsNobody) {
+  for (int turn = 0; turn < 10; ++turn)
+    run_ranks(GetParam().hosts, [&](Communicator& group, int rank) {
+      std::vector<float> data(5000, 1.F);
+      if (rank == turn % size()) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+      group.all_reduce(data.data(), data.data(), data.size(), DType::f32, ReduceOp::sum, kTimeout);
+      ASSERT_EQ(data[4999], static_cast<float>(size()));
+      // The communicator goes away at once, while others may still be copying.
+    });
+}
+
+TEST_P(Failures, LeavingEarlyIsReported) {
+  run_ranks(GetParam().hosts, [&](Communicator& group, int rank) {
+    if (rank == size() - 1) return;
+    expect_contains(message_of<PeerError>([&] { group.barrier(kTimeout); }), "closed its connection");
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, Failures,
+                         ::testing::Values(Case{"host3", {"a", "a", "a"}}, Case{"tcp3", {"a", "b", "b"}},
+                                           Case{"hosts2x2", {"a", "a", "b", "b"}}),
+                         [](const ::testing::TestParamInfo<Case>& chosen) { return std::string(chosen.param.name); });
+
+TEST(Failure, MissingRankAtTheMeeting) {
+  MemoryStore store;
+  run_threads(2, [&](int rank) {
+    CommunicatorOptions options = options_for({"a", "a", "a"}, rank);
+    options.env.init_timeout = kShort;
+    const std::string text = message_of<TimeoutError>([&] { Communicator group(store, options); });
+    if (rank == 0) expect_contains(text, "rank 2 did not join");
+  });
+}
+
+TEST(Failure, TooLittleSharedMemory) {
+  MemoryStore store;
+  run_threads(2, [&](int rank) {
+    CommunicatorOptions options = options_for({"a", "a"}, rank);
+    options.env.shm_chunk_bytes = std::size_t{1} << 44;
+    const std::string text = message_of<Error>([&] { Communicator group(store, options); });
+    expect_contains(text, "cannot reserve");
+    expect_contains(text, "--shm-size");
+  });
+}
+
+TEST(Failure, UsageErrorsLeaveTheGroupUsable) {
+  run_ranks({"a", "a"}, [](Communicator& group, int) {
+    float value = 1;
+    EXPECT_THROW(group.broadcast(&value, 4, 2, kTimeout), UsageError);
+    EXPECT_THROW(group.all_reduce(&value, &value, 1, DType::bytes, ReduceOp::sum, kTimeout), UsageError);
+    EXPECT_THROW(group.all_gather(&value, {&value}, 4, kTimeout), UsageError);
+    group.all_reduce(&value, &value, 1, DType::f32, ReduceOp::sum, kTimeout);
+    EXPECT_EQ(value, 2.F);
+  });
+}
+
+TEST(Failure, ForkedChildIsRefused) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the thread sanitizer does not follow a fork of a process with threads";
+#endif
+  run_ranks({"a", "a"}, [](Communicator& group, int rank) {
+    if (rank == 0) {
+      const pid_t child = ::fork();
+      if (child == 0)
+        ::_exit(message_of<UsageError>([&] { group.barrier(kShort); }).find("forked child") == std::string::npos);
+      int status = -1;
+      ::waitpid(child, &status, 0);
+      EXPECT_EQ(status, 0);
+    }
+    group.barrier(kTimeout);
+  });
+}
+
+}  // namespace
+}  // namespace smddp::testing

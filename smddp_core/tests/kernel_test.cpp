@@ -1,0 +1,128 @@
+// The reduction loops against scalar arithmetic in double, for every type and operation.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernel/kernel_table.hpp"
+#include "kernel/reduce.hpp"
+#include "smddp/errors.hpp"
+
+namespace smddp {
+namespace {
+
+std::uint16_t bf16_of(float value) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return static_cast<std::uint16_t>(bits >> 16);
+}
+
+float float_of_bf16(std::uint16_t value) {
+  const std::uint32_t bits = static_cast<std::uint32_t>(value) << 16;
+  float result;
+  std::memcpy(&result, &bits, sizeof(result));
+  return result;
+}
+
+template <class T>
+std::vector<T> reduced(std::vector<std::vector<T>> sources, Reduction reduction) {
+  std::vector<const void*> pointers;
+  for (const auto& source : sources) pointers.push_back(source.data());
+  std::vector<T> result(sources[0].size());
+  reduce_into(result.data(), pointers.data(), static_cast<int>(pointers.size()), result.size(), reduction);
+  return result;
+}
+
+TEST(Kernel, SumsFloatsInRankOrder) {
+  // (1e8 + 1) + -1e8 is 0 in f32, 1e8 + -1e8 + 1 is 1: the order shows.
+  EXPECT_EQ(reduced<float>({{1e8F}, {1.F}, {-1e8F}}, {ReduceOp::sum, DType::f32, DType::f32, 1})[0], 0.F);
+  EXPECT_EQ(reduced<float>({{1e8F}, {-1e8F}, {1.F}}, {ReduceOp::sum, DType::f32, DType::f32, 1})[0], 1.F);
+}
+
+TEST(Kernel, AllOperations) {
+  const std::vector<std::vector<std::int32_t>> ints{{7, -3, 5}, {2, -9, 5}, {-4, 1, 6}};
+  const auto on = [&](ReduceOp op, int divisor) { return reduced<std::int32_t>(ints, {op, DType::i32, DType::i32, divisor}); };
+  EXPECT_EQ(on(ReduceOp::sum, 1), (std::vector<std::int32_t>{5, -11, 16}));
+  EXPECT_EQ(on(ReduceOp::avg, 3), (std::vector<std::int32_t>{1, -3, 5}));
+  EXPECT_EQ(on(ReduceOp::product, 1), (std::vector<std::int32_t>{-56, 27, 150}));
+  EXPECT_EQ(on(ReduceOp::min, 1), (std::vector<std::int32_t>{-4, -9, 5}));
+  EXPECT_EQ(on(ReduceOp::max, 1), (std::vector<std::int32_t>{7, 1, 6}));
+}
+
+TEST(Kernel, IntegersWrap) {
+  EXPECT_EQ(reduced<std::uint8_t>({{200}, {100}}, {ReduceOp::sum, DType::u8, DType::u8, 1})[0], 44);
+  EXPECT_EQ(reduced<std::int8_t>({{100}, {100}}, {ReduceOp::sum, DType::i8, DType::i8, 1})[0], -56);
+  EXPECT_EQ(reduced<std::int16_t>({{300}, {300}}, {ReduceOp::product, DType::i16, DType::i16, 1})[0], 24464);
+  const auto big = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(reduced<std::int64_t>({{big}, {1}}, {ReduceOp::sum, DType::i64, DType::i64, 1})[0],
+            std::numeric_limits<std::int64_t>::min());
+}
+
+// 256 + 1 + 1: each step alone rounds back to 256 in bf16 (8 bits), the sum 258 is representable.
+TEST(Kernel, Bfloat16RoundsOnce) {
+  const auto result = reduced<std::uint16_t>({{bf16_of(256)}, {bf16_of(1)}, {bf16_of(1)}},
+                                             {ReduceOp::sum, DType::bf16, DType::bf16, 1});
+  EXPECT_EQ(float_of_bf16(result[0]), 258.F);
+}
+
+TEST(Kernel, Float16RoundsOnceToNearestEven) {
+  const std::vector<std::vector<_Float16>> in{{static_cast<_Float16>(2048.F)}, {static_cast<_Float16>(1.F)},
+                                              {static_cast<_Float16>(2.F)}};
+  const auto result = reduced<_Float16>(in, {ReduceOp::sum, DType::f16, DType::f16, 1});
+  // 2051 lies between 2050 and 2052: even mantissa wins. Rounding at each step would give 2050.
+  EXPECT_EQ(static_cast<float>(result[0]), 2052.F);
+}
+
+TEST(Kernel, Bfloat16KeepsNanAndInfinity) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const auto result = reduced<std::uint16_t>({{bf16_of(infinity), bf16_of(infinity), 0x7F81}, {bf16_of(1), bf16_of(-infinity), 0}},
+                                             {ReduceOp::sum, DType::bf16, DType::bf16, 1});
+  EXPECT_EQ(float_of_bf16(result[0]), infinity);
+  EXPECT_TRUE(std::isnan(float_of_bf16(result[1])));
+  EXPECT_TRUE(std::isnan(float_of_bf16(result[2])));
+}
+
+TEST(Kernel, DestinationMayBeASource) {
+  std::vector<float> a(2000, 1.F);
+  const std::vector<float> b(2000, 2.F);
+  const void* sources[] = {b.data(), a.data()};
+  reduce_into(a.data(), sources, 2, a.size(), {ReduceOp::sum, DType::f32, DType::f32, 1});
+  EXPECT_EQ(a, std::vector<float>(2000, 3.F));
+}
+
+TEST(Kernel, RefusesWhatItHasNot) {
+  float value = 0;
+  const void* sources[] = {&value};
+  EXPECT_THROW(reduce_into(&value, sources, 1, 1, {ReduceOp::sum, DType::f32, DType::i32, 1}), UsageError);
+  EXPECT_THROW(reduce_into(&value, sources, 1, 1, {ReduceOp::none, DType::f32, DType::f32, 1}), UsageError);
+}
+
+#ifdef __x86_64__
+// Ranks may run on different machines: all instruction sets must give the same bits.
+TEST(Kernel, InstructionSetsAgree) {
+  const auto run = [](auto find, DType type) {
+    std::vector<std::uint16_t> a(1021), b(1021), out(1021);
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      a[i] = static_cast<std::uint16_t>(i * 64 + 3);
+      b[i] = static_cast<std::uint16_t>(i * 7919);
+    }
+    const void* sources[] = {a.data(), b.data(), a.data()};
+    find(type, type, ReduceOp::avg)(out.data(), sources, 3, out.size(), 3);
+    return out;
+  };
+  __builtin_cpu_init();
+  for (const DType type : {DType::f16, DType::bf16, DType::i16}) {
+    const auto expected = run(baseline::find, type);
+    if (__builtin_cpu_supports("x86-64-v3")) {
+      EXPECT_EQ(run(x86_64_v3::find, type), expected) << name_of(type);
+    }
+    if (__builtin_cpu_supports("x86-64-v4")) {
+      EXPECT_EQ(run(x86_64_v4::find, type), expected) << name_of(type);
+    }
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace smddp

@@ -1,0 +1,98 @@
+// Runs a function as several ranks, each a thread with its own communicator.
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "smddp/communicator.hpp"
+#include "smddp/errors.hpp"
+
+namespace smddp::testing {
+
+/// A store for ranks that are threads of one process.
+class MemoryStore final : public Store {
+ public:
+  void set(const std::string& key, const std::string& value) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    values_[key] = value;
+    changed_.notify_all();
+  }
+
+  std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (!changed_.wait_for(lock, timeout, [&] { return values_.count(key) > 0; }))
+      throw TimeoutError("no '" + key + "' in the store");
+    return values_[key];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> values_;
+};
+
+/// Where ranks sit: one host name a rank.
+using Hosts = std::vector<std::string>;
+
+constexpr std::chrono::milliseconds kTimeout{20'000};
+
+inline CommunicatorOptions options_for(const Hosts& hosts, int rank) {
+  CommunicatorOptions options;
+  options.rank = rank;
+  options.size = static_cast<int>(hosts.size());
+  options.timeout = kTimeout;
+  options.env.host_id = hosts[static_cast<std::size_t>(rank)];
+  // Small chunks and blocks, so that short messages already take several.
+  options.env.shm_chunk_bytes = 4096;
+  options.env.one_shot_bytes = 512;
+  options.env.net_block_bytes = 16384;
+  return options;
+}
+
+/// Calls `body(rank)` in one thread a rank; rethrows the first rank's error.
+inline void run_threads(int size, const std::function<void(int)>& body) {
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        body(rank);
+      } catch (...) {
+        errors[static_cast<std::size_t>(rank)] = std::current_exception();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
+/// The same with a communicator for each.
+inline void run_ranks(const Hosts& hosts, const std::function<void(Communicator&, int)>& body,
+                      const std::function<void(CommunicatorOptions&)>& adjust = {}) {
+  MemoryStore store;
+  run_threads(static_cast<int>(hosts.size()), [&](int rank) {
+    CommunicatorOptions options = options_for(hosts, rank);
+    if (adjust) adjust(options);
+    Communicator communicator(store, options);
+    body(communicator, rank);
+  });
+}
+
+/// The text of the E that `body` throws; "" if it throws none. Other errors pass.
+template <class E>
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const E& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace smddp::testing

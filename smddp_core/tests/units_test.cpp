@@ -1,0 +1,145 @@
+// Pure functions: partition, topology, interface filters, environment, texts.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <map>
+
+#include "runtime/task_pool.hpp"
+#include "smddp/env.hpp"
+#include "smddp/errors.hpp"
+#include "smddp/topology.hpp"
+#include "smddp/types.hpp"
+#include "transport/interface.hpp"
+
+namespace smddp {
+namespace {
+
+TEST(PartOf, CoversEverythingOnceInOrder) {
+  for (const std::size_t count : {0, 1, 15, 16, 17, 100, 1000, 4097})
+    for (int parts = 1; parts <= 9; ++parts) {
+      std::size_t next = 0;
+      for (int i = 0; i < parts; ++i) {
+        const Part part = part_of(count, parts, i);
+        EXPECT_EQ(part.first, next);
+        EXPECT_LE(part.count, count / static_cast<std::size_t>(parts) + 32) << "parts must be even";
+        next += part.count;
+      }
+      EXPECT_EQ(next, count);
+    }
+}
+
+TEST(Topology, FindsThePath) {
+  const auto path = [](const std::vector<std::string>& hosts, bool tcp) {
+    std::vector<RankInfo> ranks;
+    for (const std::string& host : hosts) ranks.push_back({host, "10.0.0.1", 1});
+    return Topology::from(ranks, 0, tcp).path;
+  };
+  EXPECT_EQ(path({"a"}, false), Path::alone);
+  EXPECT_EQ(path({"a", "a"}, false), Path::host);
+  EXPECT_EQ(path({"a", "a"}, true), Path::flat);
+  EXPECT_EQ(path({"a", "b"}, false), Path::flat);
+  EXPECT_EQ(path({"a", "b", "b"}, false), Path::flat);
+  EXPECT_EQ(path({"a", "b", "b", "a"}, false), Path::hierarchical);
+}
+
+TEST(Topology, NumbersHostsByTheirLowestRank) {
+  const Topology topology = Topology::from({{"x", "", 0}, {"y", "", 0}, {"x", "", 0}, {"y", "", 0}}, 3, false);
+  EXPECT_EQ(topology.host, 1);
+  EXPECT_EQ(topology.local_rank, 1);
+  EXPECT_EQ(topology.local(), (std::vector<int>{1, 3}));
+  EXPECT_EQ(topology.rail(), (std::vector<int>{2, 3}));
+}
+
+TEST(RankInfo, SurvivesTheStore) {
+  const RankInfo info = rank_info_from(to_text(RankInfo{"boot-17", "fe80::1", 4711}));
+  EXPECT_EQ(info.host_id, "boot-17");
+  EXPECT_EQ(info.address, "fe80::1");
+  EXPECT_EQ(info.port, 4711);
+  EXPECT_THROW(rank_info_from("one"), UsageError);
+}
+
+const std::vector<Interface> kMachine{{"lo", "127.0.0.1", true},      {"docker0", "172.17.0.1", true},
+                                      {"eth0", "2001:db8::1", false}, {"eth0", "10.0.0.5", true},
+                                      {"eth01", "10.1.0.5", true},    {"ib0", "10.2.0.5", true}};
+
+std::string nccl(const std::string& filter) {
+  const Interface* found = match_nccl(filter, kMachine);
+  return found ? found->address : "";
+}
+
+TEST(Interfaces, NcclFilters) {
+  EXPECT_EQ(nccl("eth"), "10.0.0.5");
+  EXPECT_EQ(nccl("=eth01"), "10.1.0.5");
+  EXPECT_EQ(nccl("=eth"), "");
+  EXPECT_EQ(nccl("ib,mlx"), "10.2.0.5");
+  EXPECT_EQ(nccl("^docker0"), "10.0.0.5");
+  EXPECT_EQ(nccl("^docker,eth"), "10.2.0.5");
+  EXPECT_EQ(nccl("^=eth0,docker0"), "10.1.0.5");
+  EXPECT_EQ(nccl("lo"), "127.0.0.1");
+  EXPECT_EQ(nccl("wlan"), "");
+  EXPECT_EQ(nccl(""), "");
+}
+
+TEST(Interfaces, OrderOfVariables) {
+  std::map<std::string, std::string> environment;
+  const auto choose = [&] {
+    return choose_address(kMachine, [&](const char* name) { return environment[name]; });
+  };
+  EXPECT_EQ(choose(), "172.17.0.1") << "nothing set, no MASTER_ADDR: the first that is not the loopback";
+  environment["MASTER_ADDR"] = "127.0.0.1";
+  EXPECT_EQ(choose(), "127.0.0.1");
+  environment["SM_NETWORK_INTERFACE_NAME"] = "eth0";
+  EXPECT_EQ(choose(), "10.0.0.5");
+  environment["GLOO_SOCKET_IFNAME"] = "gone,ib0";
+  EXPECT_EQ(choose(), "10.2.0.5");
+  environment["NCCL_SOCKET_IFNAME"] = "wlan";
+  EXPECT_EQ(choose(), "10.2.0.5") << "a filter of another library that matches nothing is passed over";
+  environment["NCCL_SOCKET_IFNAME"] = "=eth01";
+  EXPECT_EQ(choose(), "10.1.0.5");
+  environment["SMDDP_SOCKET_IFNAME"] = "docker0";
+  EXPECT_EQ(choose(), "172.17.0.1");
+  environment["SMDDP_SOCKET_IFNAME"] = "wlan";
+  EXPECT_THROW(choose(), UsageError);
+}
+
+TEST(Environment, RefusesNonsense) {
+  ::setenv("SMDDP_SHM_CHUNK_BYTES", "1M", 1);
+  EXPECT_THROW(Env::from_process(), UsageError);
+  ::setenv("SMDDP_SHM_CHUNK_BYTES", "8192", 1);
+  EXPECT_EQ(Env::from_process().shm_chunk_bytes, 8192U);
+  ::unsetenv("SMDDP_SHM_CHUNK_BYTES");
+  ::setenv("SMDDP_TRANSPORT", "udp", 1);
+  EXPECT_THROW(Env::from_process(), UsageError);
+  ::unsetenv("SMDDP_TRANSPORT");
+  EXPECT_FALSE(Env::from_process().tcp_only);
+}
+
+TEST(TaskPool, RunsInOrderAndDrains) {
+  std::vector<int> order;
+  TaskPool pool(1, "test");
+  for (int i = 0; i < 100; ++i) pool.post([&order, i] { order.push_back(i); });
+  EXPECT_TRUE(pool.wait_idle(std::chrono::seconds(5)));
+  ASSERT_EQ(order.size(), 100U);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
+  pool.post([] { std::this_thread::sleep_for(std::chrono::milliseconds(200)); });
+  EXPECT_FALSE(pool.wait_idle(std::chrono::milliseconds(10)));
+  pool.drain();
+  pool.post([&order] { order.clear(); });
+  EXPECT_EQ(order.size(), 100U) << "a drained pool ignores tasks";
+}
+
+TEST(Texts, NameWhatHappened) {
+  OpHeader header;
+  header.kind = OpKind::broadcast;
+  header.sequence = 7;
+  header.bytes = 12;
+  header.root = 3;
+  header.dtype = DType::i64;
+  EXPECT_EQ(describe(header), "broadcast #7 (int64, from rank 3, 12 bytes)");
+  EXPECT_EQ(join_ranks({1, 3}), "ranks 1, 3");
+  EXPECT_THROW(throw_error(ErrorKind::peer, "x"), PeerError);
+}
+
+}  // namespace
+}  // namespace smddp
