@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from shoal_entrypoint.capture import Capture, failing_rank
+from shoal_entrypoint.capture import Capture, failing_rank, torchrun_cause
 from shoal_entrypoint.explain import explain, shorten
 
 PLAIN = b"""step 1
@@ -110,6 +110,37 @@ def test_a_deep_traceback_keeps_its_end():
 def test_without_a_traceback_the_last_lines_are_the_message():
     stderr = feed(b"".join(b"line %d\n" % number for number in range(100)), 64)
     assert explain(Capture(), stderr, None).splitlines() == [f"line {number}" for number in range(80, 100)]
+
+
+TORCHRUN = b"""E1120 14:22:28.000000 77 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: 3)
+Traceback (most recent call last):
+  File "/bin/torchrun", line 8, in <module>
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-20_14:22:28
+  host      : algo-2
+  rank      : 3 (local_rank: 1)
+  exitcode  : 3 (pid: 77)
+  error_file: <N/A>
+============================================================
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (PLAIN, ["ValueError: boom", "rank 3 on algo-2", "Traceback (most recent call last):"]),
+        (b"no more data\n", ["rank 3 on algo-2", "no more data"]),
+    ],
+)
+def test_torchrun_s_own_traceback_is_not_the_cause(said, message):
+    stderr = feed(said + TORCHRUN, 100)
+    assert torchrun_cause(stderr.tail()) == (3, 3)
+    assert explain(Capture(), stderr, lambda rank: f"algo-{rank // 2 + 1}").splitlines()[: len(message)] == message
 
 
 def test_frames_of_the_launcher_are_left_out():

@@ -4,12 +4,17 @@ environments, exit codes and failure texts out. Where `train` differs on purpose
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
+import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
+from cluster import until
 
 CASES = Path(__file__).parents[3] / "shared" / "cases" / "entrypoint.json"
 
@@ -24,7 +29,6 @@ NOT_RUNS = {
 }
 
 UNSUPPORTED = {
-    "source_s3": "needs an S3 stub server in the harness",
     "intermediate_upload": "upload of intermediate output is not there yet",
 }
 
@@ -62,13 +66,72 @@ json.dump(record, open(f"/opt/ml/capture/{'user' if name == '@sh' else name[1:]}
 """
 SHELL_RECORDER = '#!/bin/sh\nexec {python} /opt/ml/recorder.py @sh "$@"\n'
 
+# Serves one object from the machine's disk, as S3 does for HEAD and GET, and notes what it was asked for.
+S3_STUB = """\
+import http.server, pathlib, sys
+here = pathlib.Path(sys.argv[1])
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_HEAD(self):
+        data = (here / "object").read_bytes()
+        with (here / "requests").open("a") as file:
+            file.write(f"{self.command} {self.path.partition('?')[0]}\\n")
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.send_header("ETag", '"x"')
+        self.send_header("Last-Modified", "Fri, 20 Nov 2026 14:00:00 GMT")
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(data)
+    do_GET = do_HEAD
+    def log_message(self, *words): pass
+server = http.server.HTTPServer(("127.0.0.1", 9000), Handler)
+(here / "up").touch()
+server.serve_forever()
+"""
+
+
+@contextlib.contextmanager
+def s3_stub(host):
+    """An S3 with sourcedir.tar.gz in it, inside the host."""
+    folder = host.folder / "s3"
+    folder.mkdir()
+    with tarfile.open(folder / "object", "w:gz") as tar:
+        for name, text in (("train.py", RECORDER), ("lib/x.py", "")):
+            info = tarfile.TarInfo(name)
+            info.size = len(text)
+            tar.addfile(info, io.BytesIO(text.encode()))
+    argv = ["ip", "netns", "exec", host.namespace, sys.executable, "-c", S3_STUB, str(folder)]
+    with subprocess.Popen(argv) as server:
+        try:
+            until((folder / "up").exists)
+            yield folder
+        finally:
+            server.kill()
+
+
+def test_code_comes_from_s3(cluster):
+    cases = {case["id"]: case for case in json.loads(CASES.read_text())["cases"]} if CASES.exists() else {}
+    if "source_s3" not in cases:
+        pytest.skip(f"{CASES} is not on this machine")
+    inputs, expect = cases["source_s3"]["inputs"], cases["source_s3"]["expect"]
+    host = cluster(1).hosts[0]
+    write_files(host, inputs)
+    with s3_stub(host) as s3:
+        host.start(inputs["env"])
+        assert host.wait() == 0, host.stderr
+    check_call(json.loads((host.ml / "capture" / "user.json").read_text()), expect["captured"]["user"][0], {})
+    requests = [line.split() for line in (s3 / "requests").read_text().splitlines()]
+    assert requests == expect["s3_requests"]
+    listing = sorted(["."] + [str(path.relative_to(host.code)) for path in host.code.rglob("*")])
+    assert listing == expect["code_dir_listing"]
+
 
 def load():
     if not CASES.exists():
         return [pytest.param(None, marks=pytest.mark.skip(reason=f"{CASES} is not on this machine"))]
     parameters = []
     for case in json.loads(CASES.read_text())["cases"]:
-        if case["id"] in NOT_RUNS:
+        if case["id"] in NOT_RUNS or case["id"] == "source_s3":
             continue
         marks = [pytest.mark.xfail(reason=UNSUPPORTED[case["id"]], strict=True)] if case["id"] in UNSUPPORTED else []
         parameters.append(pytest.param(case, id=case["id"], marks=marks))

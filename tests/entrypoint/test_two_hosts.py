@@ -366,3 +366,34 @@ def test_a_hundred_megabytes_do_not_grow_train(cluster):
     status = (two.hosts[0].ml / "output" / "data" / "memory").read_text()
     peak = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
     assert peak < 32 * 1024  # kB
+
+
+TORCHRUN = {"sagemaker_torch_distributed_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "2"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "code", "text"),
+    [
+        (
+            RANK + "\nif rank == 3:\n    raise ValueError('boom')\ntime.sleep(60)\n",
+            1,
+            "ValueError: boom\nrank 3 on algo-2\n",
+        ),
+        (RANK + "\nif rank == 2:\n    sys.exit(3)\ntime.sleep(60)\n", 3, "rank 2 on algo-2"),
+        (REPORT, 0, None),
+    ],
+    ids=["raises", "exits", "ends well"],
+)
+def test_torchrun(cluster, script, code, text):
+    """torchrun alone leaves the other host waiting for minutes."""
+    pytest.importorskip("torch")
+    two = cluster()
+    for host in two.hosts:
+        (host.tools / "torchrun").symlink_to(Path(sys.executable).parent / "torchrun")
+    two.job(TORCHRUN, script)
+    two.start()
+    assert two.wait(90) == [code, code], two.hosts[0].stderr
+    for host in two.hosts:
+        assert text is None or f'ErrorMessage "{text}' in host.failure
+    assert code or sorted(reports(two)) == [0, 1, 2, 3]

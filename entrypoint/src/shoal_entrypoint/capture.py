@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict, deque
 
-__all__ = ["Capture", "failing_rank"]
+__all__ = ["Capture", "failing_rank", "torchrun_cause"]
 
 _MARKER = b"Traceback (most recent call last)"
 _TAIL_BYTES = 64 * 1024
@@ -26,6 +26,7 @@ _CULPRITS = (
     re.compile(rb"Process name: \[\[\d+,\d+\],(\d+)\]"),
     re.compile(rb"mpirun noticed that process rank (\d+) with PID"),
 )
+_ROOT_CAUSE = re.compile(rb"Root Cause.*?\n\s*rank\s*: (\d+).*?\n\s*exitcode\s*: (-?\d+)", re.DOTALL)
 
 
 class _Block:
@@ -73,6 +74,7 @@ class Capture:
         self._tail_size = 0
         self._carry = b""  # an unfinished last line, so that markers and tags are never cut in two
         self._blocks: OrderedDict[int | None, _Block] = OrderedDict()
+        self._earlier: dict[int | None, _Block] = {}
 
     def feed(self, chunk: bytes) -> None:
         """Take note of a piece of output."""
@@ -102,6 +104,11 @@ class Capture:
         block = self._blocks.get(rank)
         return block.text() if block else None
 
+    def earlier_traceback(self, rank: int | None) -> str | None:
+        """The last but one: launchers written in Python end with a traceback of their own."""
+        block = self._earlier.get(rank)
+        return block.text() if block else None
+
     def first_rank(self) -> int | None:
         """The rank whose traceback came first."""
         return next(iter(self._blocks), None)
@@ -124,10 +131,18 @@ class Capture:
             if block and block.open and block.expects_chain:
                 block.chain(text)
             elif len(self._blocks) < _BLOCKS or rank in self._blocks:
-                self._blocks.pop(rank, None)
+                earlier = self._blocks.pop(rank, None)
+                if earlier is not None:
+                    self._earlier[rank] = earlier
                 self._blocks[rank] = _Block(text)
         elif block and block.open:
             block.add(text)
+
+
+def torchrun_cause(stderr: bytes) -> tuple[int, int] | None:
+    """The (rank, return code) that torchrun calls the root cause."""
+    found = _ROOT_CAUSE.search(stderr)
+    return (int(found.group(1)), int(found.group(2))) if found else None
 
 
 def failing_rank(stderr: bytes) -> int | None:

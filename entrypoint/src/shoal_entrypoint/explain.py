@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from typing import Callable
 
-from shoal_entrypoint.capture import Capture, failing_rank
+from shoal_entrypoint.capture import Capture, failing_rank, torchrun_cause
 
 __all__ = ["explain", "shorten"]
 
 _LAST_LINES = 20
 # Frames between the interpreter and the user's script, and the code lines that Python prints below them.
 _OUR_FRAMES = ('File "<frozen runpy>"', "/mpi4py/__main__.py", "/mpi4py/run.py")
+# torch's own log lines: E1120 14:22:28.000000 77 torch/...
+_TORCH_LOG = re.compile(r"[IWE]\d{4} \d\d:\d\d:\d\d")
 
 
 def explain(stdout: Capture, stderr: Capture, host_of: Callable[[int], str] | None) -> str:
-    """The message about a failed command; `host_of` tells where a rank ran, for commands that start tagged ranks."""
+    """The message about a failed command; `host_of` tells where a rank ran, for commands that start ranks."""
+    cause = torchrun_cause(stderr.tail()) if host_of else None
+    if host_of and cause:
+        return _torchrun(stderr, f"rank {cause[0]} on {host_of(cause[0])}")
     rank = failing_rank(stderr.tail()) if host_of else None
     traceback = stderr.traceback(rank) or stdout.traceback(rank)
     if traceback is None and host_of and rank is None:
@@ -25,6 +31,16 @@ def explain(stdout: Capture, stderr: Capture, host_of: Callable[[int], str] | No
         return "\n".join([_exception(traceback), *where, shorten(traceback)])
     lines = stderr.rank_lines(rank, _LAST_LINES) or stderr.rank_lines(None, _LAST_LINES)
     return "\n".join([*where, *lines])
+
+
+def _torchrun(stderr: Capture, where: str) -> str:
+    """torchrun ends with a traceback of its own, below what its ranks said."""
+    traceback = stderr.earlier_traceback(None)
+    if traceback is not None:
+        return "\n".join([_exception(traceback), where, shorten(traceback)])
+    said = stderr.tail().partition(b"Traceback (most recent call last)")[0].decode("utf-8", "backslashreplace")
+    lines = [line for line in said.splitlines() if line.strip() and not _TORCH_LOG.match(line)]
+    return "\n".join([where, *lines[-_LAST_LINES:]])
 
 
 def shorten(traceback: str) -> str:

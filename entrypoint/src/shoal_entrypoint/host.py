@@ -7,13 +7,14 @@ import signal
 from typing import Mapping
 
 from shoal_entrypoint import code, plan, processes, remote, ssh
+from shoal_entrypoint.capture import torchrun_cause
 from shoal_entrypoint.configuration import Resource, load_job
 from shoal_entrypoint.control import Alone
 from shoal_entrypoint.control.leader import Leader
 from shoal_entrypoint.control.worker import Worker
 from shoal_entrypoint.explain import explain
 from shoal_entrypoint.failure import command_failure, to_exit_code
-from shoal_entrypoint.launchers.settings import MPI_FAMILY, choose
+from shoal_entrypoint.launchers.settings import MPI_FAMILY, PROCESS, TORCHRUN, choose
 from shoal_entrypoint.outcome import SUCCESS, JobError, Outcome, stopped_early
 from shoal_entrypoint.paths import Paths
 from shoal_entrypoint.supervise import Finished, Supervisor
@@ -100,20 +101,23 @@ def _port() -> int:
 def _targets(work: plan.Plan, entry: code.Entry, command: int | None) -> list[int]:
     """Who gets SIGTERM first.
 
-    MPI: the ranks themselves, because mpirun would kill them one second after passing it on. A shell script: all of it,
-    because a shell that waits for a command acts on no signal. A Python script: only it, because its data loaders
-    would die under its hands; what it leaves behind is ended afterwards.
+    The ranks themselves, because mpirun would kill them one second after passing it on, torchrun after 30. A shell
+    script: all of it, because a shell that waits for a command acts on no signal. A Python script: only it, because its
+    data loaders would die under its hands; what it leaves behind is ended afterwards.
     """
     below = processes.descendants(os.getpid())
-    if work.uses_mpi:
+    if work.launcher != PROCESS:
         return processes.ranks(os.getpid()) or below
     return below if entry.kind == code.Kind.COMMAND else [pid for pid in below if pid == command]
 
 
 def _failed(error_class: str, argv: list[str], finished: Finished, work: plan.Plan, supervisor: Supervisor) -> JobError:
     exit_code = to_exit_code(finished.returncode or 0)
-    message = explain(finished.stdout, finished.stderr, work.host_of if work.uses_mpi else None)
-    if len(work.hosts) > 1 and not work.uses_mpi:
+    cause = torchrun_cause(finished.stderr.tail()) if work.launcher == TORCHRUN else None
+    if cause is not None:
+        exit_code = to_exit_code(cause[1]) or exit_code  # torchrun itself always ends with 1
+    message = explain(finished.stdout, finished.stderr, None if work.launcher == PROCESS else work.host_of)
+    if len(work.hosts) > 1 and work.launcher == PROCESS:
         message = f"{message}\non {work.env['SM_CURRENT_HOST']}"
     if supervisor.stop is not None:
         name = signal.Signals(supervisor.stop).name

@@ -10,7 +10,8 @@ from typing import Iterable
 __all__ = ["adopt_orphans", "descendants", "ranks", "send"]
 
 _PR_SET_CHILD_SUBREAPER = 36
-_RANK_MARK = b"OMPI_COMM_WORLD_RANK="
+# What Open MPI and torchrun put into the environment of ranks, and of nothing above them.
+_RANK_MARKS = (b"OMPI_COMM_WORLD_RANK=", b"TORCHELASTIC_RUN_ID=")
 
 
 def adopt_orphans() -> None:
@@ -37,7 +38,7 @@ def descendants(root: int) -> list[int]:
 
 
 def ranks(root: int) -> list[int]:
-    """The MPI ranks below `root`: processes with a rank in their environment whose parent has none."""
+    """The ranks below `root`: processes with a rank in their environment whose parent has none."""
     return [pid for pid in descendants(root) if _has_rank(pid) and not _has_rank(_parent(pid))]
 
 
@@ -74,4 +75,4 @@ def _has_rank(pid: int) -> bool:
             environ = file.read()
     except OSError:
         return False
-    return environ.startswith(_RANK_MARK) or b"\0" + _RANK_MARK in environ
+    return any(environ.startswith(mark) or b"\0" + mark in environ for mark in _RANK_MARKS)
