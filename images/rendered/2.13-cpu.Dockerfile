@@ -74,7 +74,6 @@ RUN --mount=type=bind,source=images/scripts,target=/build/scripts \
     /build/scripts/build-wheel.sh /build/entrypoint /tmp/wheels \
     && pip install --quiet --no-index --no-deps --no-cache-dir /tmp/wheels/*.whl \
     && rm -r /tmp/wheels \
-    && train --version \
     && mkdir -p /opt/ml/code /opt/ml/input/config /opt/ml/input/data /opt/ml/model /opt/ml/output/data
 LABEL org.opencontainers.image.title="pytorch-training" \
       org.opencontainers.image.licenses="Apache-2.0" \

@@ -63,7 +63,7 @@ def build(arguments: list[str], log: Path, on_step: Callable[[str, float], None]
         assert process.stdout is not None
         for line in process.stdout:
             stream.write(line)
-            tail = [*tail[-40:], line.rstrip()]
+            tail = [*tail[-200:], line.rstrip()]
             _follow(line, steps, on_step)
     if process.wait() != 0:
         raise ShoalError(f"docker build failed: {_cause(tail)} (all of it: {log})", exit_code=1)
@@ -88,10 +88,12 @@ def _short(instruction: str) -> str:
 
 
 def _cause(tail: list[str]) -> str:
-    """Pick the line that says why: pip's, apt's, a compiler's; else the engine's own last line."""
-    lines = [re.sub(r"^#\d+ ([\d.]+ )?", "", line) for line in tail]
-    telling = [line for line in lines if re.search(r"\berror\b|^E: ", line, re.IGNORECASE)]
-    return (telling or lines[-1:] or ["no output"])[0].strip()
+    """Pick the line that says why: a Python exception, a compiler's, apt's or pip's error, else the last."""
+    lines = [re.sub(r"^#\d+ ([\d.]+ )?[\s|+]*", "", line) for line in tail]
+    for telling in (r"\w+Error: ", r"\berror: |^E: |^ERROR: "):
+        if found := [line for line in lines if re.search(telling, line)]:
+            return found[0].strip()
+    return (lines[-1:] or ["no output"])[0].strip()
 
 
 def _on_path(program: str, path: str) -> Iterator[str]:
