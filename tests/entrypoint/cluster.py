@@ -34,7 +34,7 @@ class Host:
     """One host of a cluster."""
 
     def __init__(self, name, folder, namespace):
-        self.name = name
+        self.name = self.hostname = name
         self.folder = folder
         self.namespace = namespace
         self.ml = folder / "ml"
@@ -50,7 +50,7 @@ class Host:
             mount --bind {self.ml} /opt/ml
             mount --bind {self.folder.parent}/hosts /etc/hosts
             mount -t tmpfs -o mode=0755 tmpfs /run
-            hostname {self.name}
+            hostname {self.hostname}
             {mounts}
             cd /
             exec env -i "$@" train"""

@@ -239,3 +239,32 @@ def test_without_being_pid_1_nothing_is_orphaned_either(tmp_path):
     left = int(done.stdout.split()[0])
     with pytest.raises(ProcessLookupError):
         os.kill(left, 0)
+
+
+def test_a_script_that_ignores_sigterm_is_killed_after_the_grace(host):
+    script = MARK + "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nmark('running')\ntime.sleep(60)\n"
+    ran = host(script, env={"SHOAL_STOP_GRACE": "0.5"})
+    until(data(ran, "running").exists)
+    ran.signal(signal.SIGTERM)
+    assert ran.wait(10) == 137
+    assert "Stopped by SIGTERM" in ran.failure
+    assert "OutOfMemory" not in ran.failure
+
+
+@pytest.mark.parametrize("flag", ["sagemaker_distributed_dataparallel_enabled", "sagemaker_mpi_enabled", "none"])
+def test_a_host_whose_name_nobody_knows_runs_alone(cluster, flag):
+    """`docker run` without a host name and without a network named eth0."""
+    one = cluster(1)
+    script = (
+        MARK + "mark('rank-' + os.environ['RANK'], os.environ['MASTER_ADDR'] + ' ' + os.environ['SM_CURRENT_HOST'])\n"
+    )
+    one.job(
+        {flag: "true", "sagemaker_mpi_num_of_processes_per_host": "1"},
+        script,
+        resource={"network_interface_name": "eth9"},
+    )
+    (one.folder / "hosts").write_text("127.0.0.1 localhost\n")
+    one.hosts[0].hostname = "0123456789ab"
+    one.start()
+    assert one.wait() == [0], one.hosts[0].stderr
+    assert data(one.hosts[0], "rank-0").read_text() == "localhost algo-1"

@@ -206,6 +206,7 @@ def test_efa_is_known_by_its_driver(tmp_path, drivers, expected):
 
 def test_an_interface_that_is_not_there_is_replaced(tmp_path):
     (tmp_path / "eth7").mkdir()
-    assert network.choose_interface("eth7", "localhost", tmp_path) == "eth7"
-    assert network.choose_interface("eth8", "localhost", tmp_path) == "lo"
-    assert network.choose_interface("eth8", "no-such-host.invalid", tmp_path) == "eth8"
+    assert network.choose_interface("eth7", "localhost", False, tmp_path) == "eth7"
+    assert network.choose_interface("eth8", "localhost", False, tmp_path) == "lo"
+    assert network.choose_interface("eth8", "no-such-host.invalid", False, tmp_path) == "eth8"
+    assert network.choose_interface("eth8", "no-such-host.invalid", True, tmp_path) == "lo"

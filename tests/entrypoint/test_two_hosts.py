@@ -397,3 +397,75 @@ def test_torchrun(cluster, script, code, text):
     for host in two.hosts:
         assert text is None or f'ErrorMessage "{text}' in host.failure
     assert code or sorted(reports(two)) == [0, 1, 2, 3]
+
+
+def test_sigterm_while_hosts_are_missing_ends_at_once(cluster):
+    two = cluster()
+    two.job(SMDDP, REPORT)
+    two.hosts[0].start({})
+    until(lambda: listening(two.hosts[0], 7593))
+    stopped = time.monotonic()
+    two.hosts[0].signal(signal.SIGTERM)
+    assert two.hosts[0].wait() == 143
+    assert time.monotonic() - stopped < 5
+    assert two.hosts[0].failure == "Stopped by signal 15 before the script was started."
+
+
+def listening(host, port):
+    argv = ["ip", "netns", "exec", host.namespace, "ss", "-Hltn", f"sport = {port}"]
+    return bool(subprocess.run(argv, capture_output=True, check=True).stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", [SMDDP, {}], ids=["smddp", "process"])
+def test_a_host_that_vanishes_from_the_network_is_noticed(cluster, launcher):
+    """No connection is closed: only the kernel's keep-alives can tell."""
+    two = cluster()
+    two.job(launcher, RUNNING)
+    two.start()
+    running(two, 4 if launcher else 2)
+    cut = time.monotonic()
+    subprocess.run(["ip", "-n", two.hosts[1].namespace, "link", "set", "eth0", "down"], check=True)
+    codes = two.wait(60)
+    assert 0 not in codes
+    assert time.monotonic() - cut < 30
+    assert two.hosts[0].failure.startswith("algo-2: died before the job ended")
+    assert two.hosts[1].failure.startswith("algo-1: died before the job ended")
+
+
+def test_host_names_may_differ_from_the_job_s(cluster):
+    two = cluster()
+    for index, host in enumerate(two.hosts):
+        host.hostname = f"pod-{index}-x7f"
+    two.job(SMDDP, REPORT)
+    two.start()
+    assert two.wait() == [0, 0], two.hosts[0].stderr
+    assert {rank: seen["SM_CURRENT_HOST"] for rank, (_, seen) in reports(two).items()} == {
+        0: "algo-1",
+        1: "algo-1",
+        2: "algo-2",
+        3: "algo-2",
+    }
+
+
+def test_a_group_of_the_hosts_can_run_mpi_while_the_others_run_the_script(cluster):
+    """The first host of the group is not the first host of the job: keys still find their way."""
+    three = cluster(3)
+    groups = [
+        {"instance_group_name": "data", "instance_type": "ml.c5.xlarge", "hosts": ["algo-1"]},
+        {"instance_group_name": "gpu", "instance_type": "ml.m5.xlarge", "hosts": ["algo-2", "algo-3"]},
+    ]
+    script = (
+        "import os\nname = os.environ['SM_CURRENT_HOST'] + '-' + os.environ['RANK'] + '-' + os.environ['WORLD_SIZE']\n"
+        "open('/opt/ml/output/data/' + name, 'w').write(os.environ['MASTER_ADDR'])\n"
+    )
+    three.job(
+        {**SMDDP, "sagemaker_distribution_instance_groups": '["gpu"]'}, script, resource={"instance_groups": groups}
+    )
+    for host, group in zip(three.hosts, ("data", "gpu", "gpu"), strict=True):
+        path = host.ml / "input" / "config" / "resourceconfig.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "current_group_name": group}))
+    three.start()
+    assert three.wait() == [0, 0, 0], three.hosts[1].stderr
+    found = [sorted(path.name for path in (host.ml / "output" / "data").iterdir()) for host in three.hosts]
+    assert found == [["algo-1-0-3"], ["algo-2-0-4", "algo-2-1-4"], ["algo-3-2-4", "algo-3-3-4"]]

@@ -13,7 +13,7 @@ from typing import Any, Mapping, NamedTuple
 from shoal_entrypoint import hyperparameters
 from shoal_entrypoint.outcome import JobError
 
-__all__ = ["Job", "Resource", "load_job", "load_resource", "read_object"]
+__all__ = ["Job", "Resource", "load_job", "load_resource", "number", "read_object"]
 
 _DEFAULT_GROUP = "homogeneousCluster"
 _LOG_LEVEL_INFO = 20
@@ -165,6 +165,18 @@ def load_job(config: Path, resource: Resource, environ: Mapping[str, str]) -> Jo
         distribution_groups=groups,
         distribution_hosts=_distribution_hosts(groups, resource),
     )
+
+
+def number(environ: Mapping[str, str], name: str, default: float) -> float:
+    """A setting from the environment: a number, not negative."""
+    text = environ.get(name) or str(default)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise JobError(f"{name}: a number was expected, not {text!r}")
+    return value
 
 
 def _required(path: Path, raw: Mapping[str, Any], key: str, kind: type) -> Any:

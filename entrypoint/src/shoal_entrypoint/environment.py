@@ -72,13 +72,13 @@ def sm_environment(
     return environment
 
 
-def host_environment(job: Job) -> dict[str, str]:
+def host_environment(job: Job, master: str) -> dict[str, str]:
     """What a rank needs to find the others, as far as it is the same for all ranks of this host."""
     hosts = job.distribution_hosts if job.in_distribution else job.resource.hosts
     values = {
         "CURRENT_HOST": job.resource.current_host,
         "SAGEMAKER_REGION": job.region,
-        "MASTER_ADDR": job.master,
+        "MASTER_ADDR": master,
         "MASTER_PORT": str(MASTER_PORT),
         "GROUP_RANK": str(hosts.index(job.resource.current_host)),
     }

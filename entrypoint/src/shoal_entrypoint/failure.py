@@ -19,13 +19,15 @@ def to_exit_code(returncode: int) -> int:
     return 128 - returncode if returncode < 0 else returncode
 
 
-def command_failure(error_class: str, exit_code: int, message: str, argv: list[str]) -> JobError:
-    """A command of the job ended badly: the text that existing tools parse."""
+def command_failure(
+    error_class: str, exit_code: int, message: str, argv: list[str], killed_here: bool = False
+) -> JobError:
+    """A command of the job ended badly: the text that existing tools parse. `killed_here`: SIGKILL may be ours."""
     if len(message) > _MESSAGE_LIMIT:
         half = _MESSAGE_LIMIT // 2
         message = message[:half] + "\n[...]\n" + message[-half:]
     lines = [f"{error_class}:", f"ExitCode {exit_code}", f'ErrorMessage "{message}"']
-    if exit_code == _SIGKILL_EXIT:
+    if exit_code == _SIGKILL_EXIT and not killed_here:
         lines.append('ExtraInfo "OutOfMemory: Process killed by SIGKILL (signal 9)"')
     lines.append(f'Command "{" ".join(argv)}"')
     return JobError("\n".join(lines), exit_code)

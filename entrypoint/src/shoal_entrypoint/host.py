@@ -122,4 +122,4 @@ def _failed(error_class: str, argv: list[str], finished: Finished, work: plan.Pl
     if supervisor.stop is not None:
         name = signal.Signals(supervisor.stop).name
         message = f"Stopped by {name}: the script was asked to end and ended with exit code {exit_code}.\n{message}"
-    return command_failure(error_class, exit_code, message.strip(), argv)
+    return command_failure(error_class, exit_code, message.strip(), argv, killed_here=supervisor.stop is not None)

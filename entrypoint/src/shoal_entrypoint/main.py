@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Callable
 
 from shoal_entrypoint import control, host
-from shoal_entrypoint.configuration import load_resource
+from shoal_entrypoint.configuration import load_resource, number
 from shoal_entrypoint.failure import own_words, record
 from shoal_entrypoint.outcome import SUCCESS, JobError, Outcome
 from shoal_entrypoint.paths import Paths
 from shoal_entrypoint.supervise import Supervisor
 
 __all__ = ["main"]
+
+# The platform sends SIGTERM and kills the container 120 s later: what is left is for writing the failure file.
+STOP_GRACE_SECONDS = 110.0
 
 
 def main() -> int:
@@ -25,7 +28,7 @@ def main() -> int:
     paths = Paths.from_environment(environ)
     outcome, leave = SUCCESS, None
     try:
-        supervisor = Supervisor()
+        supervisor = Supervisor(number(environ, "SHOAL_STOP_GRACE", STOP_GRACE_SECONDS))
         paths.make()
         resource = load_resource(paths.config)
         channel = control.join(resource, supervisor, environ)

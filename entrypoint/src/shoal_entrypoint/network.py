@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import socket
 import struct
 from pathlib import Path
 
-__all__ = ["addresses", "choose_interface"]
+__all__ = ["addresses", "choose_interface", "reachable_name"]
 
 _SIOCGIFADDR = 0x8915
 
 
-def choose_interface(named: str, master: str, net: Path = Path("/sys/class/net")) -> str:
+def choose_interface(named: str, master: str, alone: bool, net: Path = Path("/sys/class/net")) -> str:
     """The interface that resourceconfig.json names if it exists here, else the one that routes to the master."""
     if (net / named).exists():
         return named
-    return _routing_to(master) or named
+    return _routing_to(master) or ("lo" if alone else named)
+
+
+def reachable_name(host: str, alone: bool) -> str:
+    """The name by which ranks can find a host: `docker run` of a single host often knows it by no name at all."""
+    if not alone or host == os.uname().nodename or addresses(host):
+        return host
+    return "localhost"
 
 
 def addresses(host: str) -> list[str]:

@@ -76,7 +76,9 @@ def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Pl
     launcher = settings.choose(job)
     _check_entry(launcher, entry)
     devices = probes.probe(job.resource.current_instance_type, environ)
-    interface = network.choose_interface(job.resource.network_interface, job.master)
+    alone = len(job.resource.hosts) == 1
+    master = network.reachable_name(job.master, alone)
+    interface = network.choose_interface(job.resource.network_interface, master, alone)
     arguments = hyperparameters.to_arguments(job.user_hyperparameters)
     tools = {tool: shutil.which(tool) is not None for tool in ("smddprun", "smddpmprun")}
     exported = environment.sm_environment(job, paths, devices, interface, tools, sys.path)
@@ -85,7 +87,7 @@ def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Pl
     is_mpi = launcher in settings.MPI_FAMILY
     torch = _torch_version(environ, sys.path)
     facts = settings.Settings(
-        hosts=hosts,
+        hosts=(master,) if alone else hosts,
         current_host=job.resource.current_host,
         processes_per_host=count,
         interface=interface,
@@ -102,7 +104,7 @@ def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Pl
     )
     env = {**environment.host_defaults(devices, interface, count), **settings.environment_additions(launcher, facts)}
     env.update(environ)
-    env.update(environment.host_environment(job))
+    env.update(environment.host_environment(job, master))
     env.update(exported)
     env.update({} if torch is None else {"SM_DLC_TORCH_VERSION": torch})
     if is_mpi:

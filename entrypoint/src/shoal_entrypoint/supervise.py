@@ -23,8 +23,6 @@ from shoal_entrypoint.outcome import JobError, Outcome
 
 __all__ = ["Finished", "Supervisor"]
 
-# The platform sends SIGTERM and kills the container 120 s later: what is left is for writing the failure file.
-STOP_GRACE_SECONDS = 110.0
 # For the rest of a job that has failed elsewhere: long enough for a handler, short enough that no host lingers.
 ABORT_GRACE_SECONDS = 5.0
 # For what a command leaves behind when it ends.
@@ -51,14 +49,14 @@ class Finished:
 class Supervisor:
     """See the module. `stop` is a signal that the job got; `abort` is how the job has failed somewhere else."""
 
-    def __init__(self, stop_grace: float = STOP_GRACE_SECONDS) -> None:
+    def __init__(self, stop_grace: float) -> None:
         self.stop: int | None = None
         self.abort: Outcome | None = None
         self.on_stop: Callable[[int], None] = lambda _signum: None
         self.command: int | None = None  # the process id of what `run` runs
         # Who gets a forwarded signal, when a launcher knows better than "everybody".
         self.targets: Callable[[], list[int]] = lambda: processes.descendants(os.getpid())
-        self._stop_grace = stop_grace
+        self.stop_grace = stop_grace
         self._signal: int | None = None
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, Finished] = {}
@@ -88,7 +86,7 @@ class Supervisor:
         """The job shall end: this host got a signal, or another host says that it did."""
         if self.stop is None:
             self.stop = signum
-            log(f"{signal.Signals(signum).name}: stopping, {self._stop_grace:.0f} s for the script to end")
+            log(f"{signal.Signals(signum).name}: stopping, {self.stop_grace:.0f} s for the script to end")
             self.on_stop(signum)
 
     def wait(self, done: Callable[[], bool], timeout: float | None = None, poll: float | None = None) -> bool:
@@ -97,15 +95,16 @@ class Supervisor:
         `poll` is for conditions that no event announces, such as the end of another process's child.
         """
         end = None if timeout is None else time.monotonic() + timeout
-        while not done():
+        while True:
             now = time.monotonic()
+            self._react(now)  # first: what it finds may be what `done` looks for
+            if done():
+                return True
             if end is not None and now >= end:
                 return False
-            self._react(now)
             waits = [limit - now for limit in (end, self._deadline) if limit is not None]
             waits += [] if poll is None else [poll]
             self._step(max(0.0, min(waits)) if waits else None)
-        return True
 
     def spawn(self, argv: list[str], cwd: str, env: Mapping[str, str], **options: Any) -> Finished:
         """Start a command in a session of its own, so that a terminal's signals reach it only through this loop."""
@@ -189,7 +188,7 @@ class Supervisor:
         if self.stop is not None and not self._stop_seen:
             self._stop_seen = True
             processes.send(self.targets(), self.stop)
-            self._deadline = now + self._stop_grace
+            self._deadline = now + self.stop_grace
         # A stopped job keeps its grace: hosts end one after the other then, and the first is no reason to hurry.
         elif self.abort is not None and not self._abort_seen and not self._stop_seen:
             self._abort_seen = True

@@ -25,10 +25,10 @@ from __future__ import annotations
 import os
 from typing import Any, Mapping
 
-from shoal_entrypoint.configuration import Resource
+from shoal_entrypoint.configuration import Resource, number
 from shoal_entrypoint.control.leader import Leader
 from shoal_entrypoint.control.worker import Worker
-from shoal_entrypoint.outcome import JobError, Outcome
+from shoal_entrypoint.outcome import Outcome
 from shoal_entrypoint.supervise import Supervisor
 
 __all__ = ["Alone", "join"]
@@ -64,14 +64,7 @@ def join(
     """Meet the other hosts of the job."""
     if len(resource.hosts) == 1:
         return Alone(resource.current_host)
-    port = int(_number(environ, "SHOAL_CONTROL_PORT", DEFAULT_PORT))
-    seconds = _number(environ, "SHOAL_JOIN_TIMEOUT", DEFAULT_JOIN_SECONDS)
+    port = int(number(environ, "SHOAL_CONTROL_PORT", DEFAULT_PORT))
+    seconds = number(environ, "SHOAL_JOIN_TIMEOUT", DEFAULT_JOIN_SECONDS)
     host_side = Leader if resource.current_host == resource.hosts[0] else Worker
     return host_side(resource, supervisor, port, seconds)
-
-
-def _number(environ: Mapping[str, str], name: str, default: float) -> float:
-    try:
-        return float(environ.get(name) or default)
-    except ValueError:
-        raise JobError(f"{name}: a number was expected, not {environ[name]!r}") from None

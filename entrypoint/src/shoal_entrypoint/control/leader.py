@@ -11,7 +11,7 @@ from shoal_entrypoint.configuration import Resource
 from shoal_entrypoint.control.link import Link
 from shoal_entrypoint.log import log
 from shoal_entrypoint.outcome import SUCCESS, JobError, Outcome, stopped_early
-from shoal_entrypoint.supervise import STOP_GRACE_SECONDS, Supervisor
+from shoal_entrypoint.supervise import Supervisor
 
 __all__ = ["Leader"]
 
@@ -71,13 +71,14 @@ class Leader:
             self._decide(outcome)
         self._supervisor.wait(lambda: self._result is not None or len(self._done) == len(self._others))
         self._decide(SUCCESS)
-        missing = [host for host in self._others if host not in self._links and host not in self._gone]
-        if missing:
+        stopped = self._supervisor.stop is not None
+        missing = [host for host in self._others if host not in self._links]
+        if missing and not stopped:  # whoever stops a job stops the late hosts too
             log(f"waiting up to {_FAREWELL_SECONDS:.0f} s for {', '.join(missing)}, to say that the job has failed")
-        limit = _FAREWELL_SECONDS if missing else _BYE_SECONDS
-        if self._supervisor.stop is not None:
-            limit = max(limit, STOP_GRACE_SECONDS)  # the others may still be saving their work
-        self._supervisor.wait(lambda: len(self._gone) == len(self._others), timeout=limit)
+            self._supervisor.wait(lambda: len(self._links) == len(self._others), timeout=_FAREWELL_SECONDS)
+        # In a stopped job the others may still be saving their work.
+        limit = max(_BYE_SECONDS, self._supervisor.stop_grace if stopped else 0.0)
+        self._supervisor.wait(lambda: self._gone.issuperset(self._links), timeout=limit)
         self._supervisor.unwatch(self._listener)
         self._listener.close()
         silent = [host for host in self._others if host not in self._gone]
