@@ -2,8 +2,10 @@
 
 import difflib
 import json
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -37,6 +39,7 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the final description on stdout.")] = False,
 ) -> None:
     """Run a training job on this machine: one container a host, results in a folder."""
+    signal.signal(signal.SIGINT, _leave)  # until the job listens itself: nothing has been started or written
     # Imported here: `validate` needs no Docker SDK, and other verbs none of this.
     from shoal.job import docker_hosts
     from shoal.job.run import JobRun
@@ -54,6 +57,10 @@ def run(
     if as_json:
         sys.stdout.write(json.dumps(result.description, indent=2) + "\n")
     raise typer.Exit(result.exit_code)
+
+
+def _leave(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
 
 
 def _plan(

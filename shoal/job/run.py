@@ -69,7 +69,7 @@ class JobRun:
         """
         with self._listening_to_signals():
             self._make_run_folder()
-            self._enter("Starting", f"{self._plan.name}: {len(self._plan.hosts)} hosts, {self._plan.image}")
+            self._enter("Starting", f"{self._plan.name}: {_hosts(len(self._plan.hosts))}, {self._plan.image}")
             hosts = Hosts(self._client, self._plan)
             try:
                 with hosts:
@@ -261,6 +261,10 @@ _WHY: dict[Reason | None, str] = {
     "interrupted": f"stopping; {STOP_GRACE_S:.0f} s to end, Ctrl-C again kills at once",
     "max-runtime": "MaxRuntimeInSeconds have passed",
 }
+
+
+def _hosts(count: int) -> str:
+    return f"{count} host" if count == 1 else f"{count} hosts"
 
 
 def _free_name(taken: Path) -> str:

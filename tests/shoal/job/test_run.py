@@ -142,6 +142,16 @@ def test_stopped_once_hosts_have_time_to_save(
     assert (job.described["TrainingJobStatus"], job.described["SecondaryStatus"]) == ("Stopped", "Stopped")
 
 
+def test_stopped_before_all_hosts_are_up_nothing_is_left(job: JobFolder, engine: docker.DockerClient) -> None:
+    script(job, f"trap 'exit 0' TERM; {LOOP}", hosts=4)
+    process = job.start()
+    assert process.stderr is not None
+    until_line(process.stderr, "Starting")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    assert job.described["SecondaryStatus"] == "Stopped"
+
+
 def test_stopped_twice_hosts_are_killed_at_once(job: JobFolder, engine: docker.DockerClient) -> None:
     script(job, f"trap 'echo ignored' TERM; {LOOP}")
     process = job.start()
