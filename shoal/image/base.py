@@ -1,6 +1,7 @@
 """The operating system an image begins from: pulled, or, where no registry answers, bootstrapped by mmdebstrap."""
 
 import contextlib
+import hashlib
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,7 +16,10 @@ from shoal.image.render import base_reference
 from shoal.image.versions import Base
 
 ORIGIN_LABEL = "dev.shoal.base.origin"
+RECIPE_LABEL = "dev.shoal.base.recipe"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+VARIANT = "minbase"
+HOST_ONLY = ("etc/apt/apt.conf.d/99mmdebstrap",)
 # What Debian's own `slim` images leave out, so that pulled and bootstrapped bases hold the same. Licences stay.
 SLIM = (
     "path-exclude=/usr/share/doc/*",
@@ -36,11 +40,12 @@ def ensure(client: docker.DockerClient, name: str, base: Base, apt: AptSettings,
     """
     reference = base_reference(name)
     try:
-        image = client.images.get(reference)
+        labels = client.images.get(reference).labels
     except ImageNotFound:
         pass
     else:
-        return f"there already ({image.labels.get(ORIGIN_LABEL, base.pull)})"
+        if labels.get(RECIPE_LABEL) in (None, recipe(base)):
+            return f"there already ({labels.get(ORIGIN_LABEL, base.pull)})"
     try:
         client.images.pull(base.pull).tag(reference)
     except APIError as error:
@@ -59,24 +64,33 @@ def _bootstrap(
             "install mmdebstrap and debian-archive-keyring, or make a registry reachable",
             exit_code=3,
         )
-    command = ["mmdebstrap", "--variant=minbase", f"--keyring={KEYRING}"]
+    command = ["mmdebstrap", f"--variant={VARIANT}", f"--keyring={KEYRING}"]
     command += [f"--dpkgopt={line}" for line in SLIM]
     command += [f"--aptopt={line}" for line in apt.options]
     # This host's options and a private mirror serve the bootstrap only: neither may travel with the image.
-    left_behind = ["etc/apt/apt.conf.d/99mmdebstrap"] + ([] if _is_public(apt.mirror) else ["etc/apt/sources.list"])
+    left_behind = HOST_ONLY if _is_public(apt.mirror) else (*HOST_ONLY, "etc/apt/sources.list")
     command += [f'--customize-hook=rm -f "$1/{path}"' for path in left_behind]
     command += [base.suite, "-", *apt.sources(base.suite)]
+    labels = [f"LABEL {ORIGIN_LABEL}=mmdebstrap-{base.suite}", f"LABEL {RECIPE_LABEL}={recipe(base)}"]
+    repository, tag = reference.split(":")
     with log.open("wb") as stderr:
         bootstrap = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr)
-        repository, tag = reference.split(":")
-        label = f"LABEL {ORIGIN_LABEL}=mmdebstrap-{base.suite}"
-        client.api.import_image_from_stream(bootstrap.stdout, repository=repository, tag=tag, changes=[label])
-    if bootstrap.wait() != 0:
-        # Half a root file system may have been imported; it must not be taken for a whole one next time.
+        # Under another tag until mmdebstrap has succeeded: half a file system must not pass for a whole one.
+        partial = f"{tag}-partial"
+        client.api.import_image_from_stream(bootstrap.stdout, repository=repository, tag=partial, changes=labels)
+    try:
+        if bootstrap.wait() != 0:
+            last = (log.read_text(errors="replace").strip() or "no output").splitlines()[-1]
+            raise ShoalError(f"bootstrapping Debian {base.suite} failed: {last} (all of it: {log})", exit_code=3)
+        client.images.get(f"{repository}:{partial}").tag(reference)
+    finally:
         with contextlib.suppress(ImageNotFound):
-            client.images.remove(reference, force=True)
-        last = (log.read_text(errors="replace").strip() or "no output").splitlines()[-1]
-        raise ShoalError(f"bootstrapping Debian {base.suite} failed: {last} (all of it: {log})", exit_code=3)
+            client.images.remove(f"{repository}:{partial}")
+
+
+def recipe(base: Base) -> str:
+    """Return a hash of how a base is bootstrapped, so that one made in an older way is made anew."""
+    return hashlib.sha256(repr((VARIANT, SLIM, HOST_ONLY, base.suite)).encode()).hexdigest()[:12]
 
 
 def _is_public(mirror: str | None) -> bool:

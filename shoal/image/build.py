@@ -33,15 +33,17 @@ class Built:
         return asdict(self)
 
 
-def content_hash(dockerfile: str, locks: list[Path], root: Path) -> str:
-    """Hash all that goes into an image: the Dockerfile and every file of the build context, modes included.
+def content_hash(versions: Versions, name: str, root: Path) -> str:
+    """Hash all that goes into the image of a row: its Dockerfile, how its base is made, the files of the build context.
 
     Of the locks, those of this row only. Wheels are left out: the locks name their hashes.
     """
+    row = versions.row(name)
+    dockerfile = render.render(versions, name, root) + base.recipe(versions.bases[row.base])
     patterns = (root / ".dockerignore").read_text().splitlines()
     context = exclude_paths(str(root), [*patterns, "images/locks", "wheelhouse"])
     digest = hashlib.sha256(dockerfile.encode())
-    for relative in sorted({*context, *(str(path.relative_to(root)) for path in locks)}):
+    for relative in sorted({*context, *(str(path.relative_to(root)) for path in wheelhouse.locks(name, row, root))}):
         path = root / relative
         if path.is_file():
             executable = bool(path.stat().st_mode & 0o100)
@@ -57,7 +59,7 @@ def build(client: docker.DockerClient, versions: Versions, name: str, root: Path
     """
     row = versions.row(name)
     dockerfile = render.render(versions, name, root)
-    tags = names(row, content_hash(dockerfile, wheelhouse.locks(name, row, root), root))
+    tags = names(row, content_hash(versions, name, root))
     state = root / ".shoal"
     state.mkdir(exist_ok=True)
     if (built := _present(client, tags, state / f"{name}.json")) is not None:

@@ -79,7 +79,7 @@ def test_train_without_a_job_fails_with_one_line(host: Host) -> None:
     done = host.run("train")
     assert done.rc != 0
     assert "Traceback" not in done.stderr
-    assert "hyperparameters.json" in host.file("/opt/ml/output/failure").content_string
+    assert "/opt/ml/input/config/resourceconfig.json: not found" in host.file("/opt/ml/output/failure").content_string
 
 
 def test_mpi_and_mpi4py_belong_together(host: Host) -> None:

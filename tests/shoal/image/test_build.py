@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from shoal.image import build, measure, wheelhouse
-from shoal.image.versions import load
+from shoal.image import build, measure
+from shoal.image.versions import Versions, load, parse
 
 ROOT = Path(__file__).resolve().parents[3]
 VERSIONS = load(ROOT / "versions.yaml")
@@ -26,12 +27,13 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def content_hash(root: Path, dockerfile: str = "FROM scratch") -> str:
-    return build.content_hash(dockerfile, wheelhouse.locks("2.13-cpu", ROW, root), root)
+def content_hash(root: Path, versions: Versions = VERSIONS) -> str:
+    return build.content_hash(versions, "2.13-cpu", root)
 
 
 def test_what_goes_into_an_image_changes_its_hash(clone: Path) -> None:
-    seen = {content_hash(clone), content_hash(clone, "FROM other")}
+    text = (ROOT / "versions.yaml").read_text()
+    seen = {content_hash(clone), content_hash(clone, parse(yaml.safe_load(text.replace("bookworm", "bullseye"))))}
     for relative in ("images/scripts/pip-install.sh", "images/locks/2.13-cpu.txt", "entrypoint/pyproject.toml"):
         with (clone / relative).open("a") as stream:
             stream.write("# changed\n")
