@@ -252,6 +252,21 @@ def test_a_script_that_fails_on_one_host_fails_all(cluster):
         assert "on algo-2" in host.failure
 
 
+@pytest.mark.parametrize("late", [0, 1], ids=["leader", "worker"])
+def test_a_failure_after_the_other_host_is_done_fails_both(cluster, late):
+    two = cluster()
+    wait = f"while rank == {late} and not os.path.exists('/opt/ml/code/go'): time.sleep(0.02)\n"
+    two.job({}, RUNNING.replace("time.sleep(60)", f"{wait}if rank == {late}: sys.exit(9)"))
+    two.start()
+    running(two, 2)
+    early = two.hosts[1 - late]
+    until(lambda: not early.runs("train.py"))
+    assert early.process.poll() is None
+    (two.hosts[late].code / "go").touch()
+    assert two.wait() == [9, 9]
+    assert all(f"on algo-{late + 1}" in host.failure and not host.succeeded for host in two.hosts)
+
+
 def test_a_host_that_never_comes_is_named(cluster):
     two = cluster()
     two.job(SMDDP, REPORT)

@@ -1,0 +1,85 @@
+"""Real sshd and ssh with the files that a job makes: only the job's key gets in, only the job's host is trusted."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cluster import missing_tools, until
+from shoal_entrypoint import remote, ssh
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def job():
+    """An sshd on this machine, as a worker starts it; /run because sshd wants no writable folder above its keys."""
+    if missing_tools():
+        pytest.skip(f"needs root and {', '.join(missing_tools())}")
+    run = Path(f"/run/shoal-test-{os.getpid()}")
+    run.mkdir(mode=0o700)
+    Path("/run/sshd").mkdir(exist_ok=True)
+    port = free_port()
+    host_key, user_key = ssh.make_key(run / "host_key"), ssh.make_key(run / "id_ed25519")
+    ssh.write_private(run / "authorized_keys", f"restrict {user_key}\n")
+    ssh.write_private(run / "sshd_config", ssh.server_config(run, port, sys.executable))
+    ssh.write_private(run / "ssh_config", ssh.client_config(run, port))
+    ssh.write_private(run / "known_hosts", ssh.known_hosts({"127.0.0.1": host_key}, port))
+    remote.save(run / "environment", {"PATH": os.environ["PATH"], "SM_CURRENT_HOST": "algo-2", "TEXT": "two\nlines"})
+    sshd = shutil.which("sshd", path="/usr/sbin:/usr/bin")
+    with subprocess.Popen([sshd, "-D", "-f", run / "sshd_config", "-E", run / "log"]) as server:
+        try:
+            until(lambda: _answers(port))
+            yield run
+        finally:
+            server.terminate()
+            server.wait(10)
+            shutil.rmtree(run)
+
+
+def _answers(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def login(run, command):
+    argv = ["ssh", "-F", str(run / "ssh_config"), f"{getpass.getuser()}@127.0.0.1", *command]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False, stdin=subprocess.DEVNULL)
+
+
+def test_a_command_runs_in_the_environment_of_its_host(job):
+    done = login(job, ['printf "%s|" "$SM_CURRENT_HOST" "$TEXT"; exit 3'])
+    assert (done.returncode, done.stdout) == (3, "algo-2|two\nlines|"), done.stderr
+
+
+def test_a_host_with_another_key_is_not_trusted(job):
+    other = ssh.make_key(job / "other")
+    port = next(line.split()[1] for line in (job / "sshd_config").read_text().splitlines() if line.startswith("Port"))
+    ssh.write_private(job / "known_hosts", ssh.known_hosts({"127.0.0.1": other}, int(port)))
+    done = login(job, ["true"])
+    assert done.returncode == 255
+    assert "Host key verification failed" in done.stderr
+
+
+def test_a_host_that_is_not_known_is_not_trusted(job):
+    ssh.write_private(job / "known_hosts", "")
+    assert "Host key verification failed" in login(job, ["true"]).stderr
+
+
+def test_another_key_does_not_get_in(job):
+    ssh.make_key(job / "id_ed25519")
+    done = login(job, ["true"])
+    assert done.returncode == 255
+    assert "Permission denied (publickey)" in done.stderr
