@@ -86,7 +86,7 @@ class DigitsModule(LightningModule):
         if self.trainer.is_global_zero:
             measured = self.trainer.callback_metrics
             line = f"train_loss {measured['train_loss']:.4f} val_acc {measured['val_acc']:.4f}"
-            print(f"epoch {self.current_epoch + 1} {line}", flush=True)
+            say(f"epoch {self.current_epoch + 1} {line}")
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Linear scaling: k ranks make a batch k times as large; k times the learning rate, reached gradually."""
@@ -101,11 +101,16 @@ class DigitsModule(LightningModule):
 def save(network: DigitsNet, options: argparse.Namespace, world_size: int) -> None:
     """Measure the trained network on the images it never saw, and leave it where the platform collects it."""
     test_accuracy = accuracy(network, *load_split(options.train, "test"))
-    print(f"test_accuracy {test_accuracy:.4f}", flush=True)
+    say(f"test_accuracy {test_accuracy:.4f}")
     options.model_dir.mkdir(parents=True, exist_ok=True)
     torch.save(network.state_dict(), options.model_dir / "model.pt")
     metrics = {"test_accuracy": test_accuracy, "world_size": world_size, "epochs": options.epochs}
     (options.model_dir / "metrics.json").write_text(json.dumps(metrics) + "\n")
+
+
+def say(line: str) -> None:
+    """Print a line in one write: mpirun tags every write, and unbuffered Python would write the newline by itself."""
+    print(f"{line}\n", end="", flush=True)
 
 
 def parse_options() -> argparse.Namespace:
