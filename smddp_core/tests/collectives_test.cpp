@@ -41,9 +41,15 @@ Buffer pattern(DType type, std::size_t count, int seed) {
     const int value = static_cast<int>((i * 7 + static_cast<std::size_t>(seed) * 13) % 5) + 1;
     const auto put = [&](auto typed) { std::memcpy(buffer.data() + i * sizeof(typed), &typed, sizeof(typed)); };
     switch (type) {
-      case DType::f32: put(static_cast<float>(value)); break;
-      case DType::f64: put(static_cast<double>(value)); break;
-      case DType::f16: put(static_cast<_Float16>(static_cast<float>(value))); break;
+      case DType::f32:
+        put(static_cast<float>(value));
+        break;
+      case DType::f64:
+        put(static_cast<double>(value));
+        break;
+      case DType::f16:
+        put(static_cast<_Float16>(static_cast<float>(value)));
+        break;
       case DType::bf16: {
         const auto wide = static_cast<float>(value);
         std::uint32_t bits;
@@ -51,10 +57,20 @@ Buffer pattern(DType type, std::size_t count, int seed) {
         put(static_cast<std::uint16_t>(bits >> 16));
         break;
       }
-      case DType::u8: case DType::i8: case DType::bytes: put(static_cast<std::int8_t>(value)); break;
-      case DType::i16: put(static_cast<std::int16_t>(value)); break;
-      case DType::i32: put(static_cast<std::int32_t>(value)); break;
-      case DType::i64: put(static_cast<std::int64_t>(value)); break;
+      case DType::u8:
+      case DType::i8:
+      case DType::bytes:
+        put(static_cast<std::int8_t>(value));
+        break;
+      case DType::i16:
+        put(static_cast<std::int16_t>(value));
+        break;
+      case DType::i32:
+        put(static_cast<std::int32_t>(value));
+        break;
+      case DType::i64:
+        put(static_cast<std::int64_t>(value));
+        break;
     }
   }
   return buffer;
@@ -181,7 +197,9 @@ INSTANTIATE_TEST_SUITE_P(Paths, Collectives, ::testing::ValuesIn(kCases),
 // Bits must not depend on chunk size, transport or timing: rounding shows any change of order.
 TEST(Determinism, SameBitsForAnyChunkAndPath) {
   constexpr std::size_t count = 30'011;
-  const auto value = [](std::size_t i, int rank) { return 1.F / static_cast<float>(i * 3 + static_cast<std::size_t>(rank) + 1); };
+  const auto value = [](std::size_t i, int rank) {
+    return 1.F / static_cast<float>(i * 3 + static_cast<std::size_t>(rank) + 1);
+  };
   std::vector<float> expected(count);
   for (std::size_t i = 0; i < count; ++i) expected[i] = (value(i, 0) + value(i, 1)) + value(i, 2);
   for (const bool tcp : {false, true})
@@ -201,7 +219,8 @@ TEST(Determinism, SameBitsForAnyChunkAndPath) {
           });
 }
 
-// 2048 + 1 + 1 + 1: rounding to f16 inside each host first would give 2048 + 2 = 2050, once at the end gives 2051 -> 2052.
+// 2048 + 1 + 1 + 1: rounding to f16 inside each host first would give 2048 + 2 = 2050, once at the end gives 2051 ->
+// 2052.
 TEST(Determinism, HierarchyRoundsHalfPrecisionOnce) {
   run_ranks({"a", "a", "b", "b"}, [](Communicator& group, int rank) {
     std::vector<_Float16> data(3000, static_cast<_Float16>(rank == 0 ? 2048.F : 1.F));

@@ -42,7 +42,9 @@ TEST(Kernel, SumsFloatsInRankOrder) {
 
 TEST(Kernel, AllOperations) {
   const std::vector<std::vector<std::int32_t>> ints{{7, -3, 5}, {2, -9, 5}, {-4, 1, 6}};
-  const auto on = [&](ReduceOp op, int divisor) { return reduced<std::int32_t>(ints, {op, DType::i32, DType::i32, divisor}); };
+  const auto on = [&](ReduceOp op, int divisor) {
+    return reduced<std::int32_t>(ints, {op, DType::i32, DType::i32, divisor});
+  };
   EXPECT_EQ(on(ReduceOp::sum, 1), (std::vector<std::int32_t>{5, -11, 16}));
   EXPECT_EQ(on(ReduceOp::avg, 3), (std::vector<std::int32_t>{1, -3, 5}));
   EXPECT_EQ(on(ReduceOp::product, 1), (std::vector<std::int32_t>{-56, 27, 150}));
@@ -67,8 +69,8 @@ TEST(Kernel, Bfloat16RoundsOnce) {
 }
 
 TEST(Kernel, Float16RoundsOnceToNearestEven) {
-  const std::vector<std::vector<_Float16>> in{{static_cast<_Float16>(2048.F)}, {static_cast<_Float16>(1.F)},
-                                              {static_cast<_Float16>(2.F)}};
+  const std::vector<std::vector<_Float16>> in{
+      {static_cast<_Float16>(2048.F)}, {static_cast<_Float16>(1.F)}, {static_cast<_Float16>(2.F)}};
   const auto result = reduced<_Float16>(in, {ReduceOp::sum, DType::f16, DType::f16, 1});
   // 2051 lies between 2050 and 2052: even mantissa wins. Rounding at each step would give 2050.
   EXPECT_EQ(static_cast<float>(result[0]), 2052.F);
@@ -76,8 +78,9 @@ TEST(Kernel, Float16RoundsOnceToNearestEven) {
 
 TEST(Kernel, Bfloat16KeepsNanAndInfinity) {
   const float infinity = std::numeric_limits<float>::infinity();
-  const auto result = reduced<std::uint16_t>({{bf16_of(infinity), bf16_of(infinity), 0x7F81}, {bf16_of(1), bf16_of(-infinity), 0}},
-                                             {ReduceOp::sum, DType::bf16, DType::bf16, 1});
+  const auto result =
+      reduced<std::uint16_t>({{bf16_of(infinity), bf16_of(infinity), 0x7F81}, {bf16_of(1), bf16_of(-infinity), 0}},
+                             {ReduceOp::sum, DType::bf16, DType::bf16, 1});
   EXPECT_EQ(float_of_bf16(result[0]), infinity);
   EXPECT_TRUE(std::isnan(float_of_bf16(result[1])));
   EXPECT_TRUE(std::isnan(float_of_bf16(result[2])));

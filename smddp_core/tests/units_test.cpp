@@ -3,8 +3,11 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <functional>
+#include <future>
 #include <map>
 
+#include "runtime/completion_lanes.hpp"
 #include "runtime/task_pool.hpp"
 #include "smddp/env.hpp"
 #include "smddp/errors.hpp"
@@ -83,9 +86,7 @@ TEST(Interfaces, NcclFilters) {
 
 TEST(Interfaces, OrderOfVariables) {
   std::map<std::string, std::string> environment;
-  const auto choose = [&] {
-    return choose_address(kMachine, [&](const char* name) { return environment[name]; });
-  };
+  const auto choose = [&] { return choose_address(kMachine, [&](const char* name) { return environment[name]; }); };
   EXPECT_EQ(choose(), "172.17.0.1") << "nothing set, no MASTER_ADDR: the first that is not the loopback";
   environment["MASTER_ADDR"] = "127.0.0.1";
   EXPECT_EQ(choose(), "127.0.0.1");
@@ -127,6 +128,31 @@ TEST(TaskPool, RunsInOrderAndDrains) {
   pool.drain();
   pool.post([&order] { order.clear(); });
   EXPECT_EQ(order.size(), 100U) << "a drained pool ignores tasks";
+}
+
+// What DDP's PowerSGD hook does: a callback issues an operation and waits for its future, whose completion must not be
+// behind it.
+TEST(CompletionLanes, ACallbackMayWaitForWhatItIssues) {
+  CompletionLanes lanes;
+  std::atomic<int> depth_reached{0};
+  std::function<void(int)> nest = [&](int depth) {
+    depth_reached = depth;
+    if (depth == 4) return;
+    std::promise<void> inner;
+    lanes.post(CompletionLanes::lane_of_this_thread(), [&] {
+      nest(depth + 1);
+      inner.set_value();
+    });
+    ASSERT_EQ(inner.get_future().wait_for(std::chrono::seconds(5)), std::future_status::ready);
+  };
+  std::promise<void> outer;
+  lanes.post(CompletionLanes::lane_of_this_thread(), [&] {
+    nest(1);
+    outer.set_value();
+  });
+  ASSERT_EQ(outer.get_future().wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  EXPECT_EQ(depth_reached, 4);
+  lanes.drain();
 }
 
 TEST(Texts, NameWhatHappened) {

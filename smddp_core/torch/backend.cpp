@@ -15,9 +15,6 @@ namespace {
 
 using Milliseconds = std::chrono::milliseconds;
 
-// As many as gloo has: one callback may wait for an operation whose future another completes.
-constexpr int kCompletionThreads = 2;
-
 // How long operations that nobody waited for may take when the group is given up. A rank that leaves after an exception
 // must not wait for peers that wait for it.
 constexpr Milliseconds kLeavePatience{5000};
@@ -82,7 +79,6 @@ Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
       options_(c10::make_intrusive<c10d::Backend::Options>("smddp", timeout)),
       fallback_(std::move(fallback)),
       communicator_(make_communicator(store, rank, size, timeout, name)),
-      completions_(kCompletionThreads, "smddp-callbacks"),
       progress_(1, "smddp-progress") {}
 
 Backend::~Backend() {
@@ -139,7 +135,8 @@ Backend::WorkPtr Backend::issue(Issue issue, std::function<void(Milliseconds)> b
   TORCH_CHECK(!shut_down_, "smddp: the process group was destroyed");
   auto work = c10::make_intrusive<Work>(getRank(), issue.op, issue.title, issue.inputs, std::move(issue.outputs),
                                         std::move(issue.result), issue.type, ++issued_);
-  progress_.post([this, work, timeout = issue.timeout, body = std::move(body)] {
+  const int lane = CompletionLanes::lane_of_this_thread();
+  progress_.post([this, work, lane, timeout = issue.timeout, body = std::move(body)] {
     std::exception_ptr error;
     try {
       // Copies in and out of non-contiguous tensors are not part of anyone's graph.
@@ -149,7 +146,7 @@ Backend::WorkPtr Backend::issue(Issue issue, std::function<void(Milliseconds)> b
       error = std::current_exception();
     }
     work->complete(error);
-    completions_.post([work, error] { work->complete_future(error); });
+    completions_.post(lane, [work, error] { work->complete_future(error); });
   });
   return work;
 }

@@ -11,7 +11,7 @@
 namespace smddp::torch_binding {
 
 /// The two faces of an operation are completed separately: wait() returns as soon as the progress thread is done, the
-/// future's callbacks run later on the completion pool. They may issue collectives and wait for them (DDP's PowerSGD
+/// future's callbacks run later on a completion lane. They may issue collectives and wait for them (DDP's PowerSGD
 /// hook does), so the progress thread must never run them.
 ///
 /// wait() without a limit needs none of its own: the core ends every operation, with an error that says which rank is
@@ -35,7 +35,7 @@ class Work final : public c10d::Work {
   /// Wakes wait(). Progress thread.
   void complete(const std::exception_ptr& error) { finish(error); }
 
-  /// Completes the future and runs its callbacks. Completion pool.
+  /// Completes the future and runs its callbacks. Completion lane.
   void complete_future(const std::exception_ptr& error) {
     if (error)
       future_->setErrorIfNeeded(error);
