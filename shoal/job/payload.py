@@ -12,7 +12,7 @@ from shoal.job.plan import CODE, ML
 # The image's user need not be root: it must be able to write where the contract lets it write.
 _WRITABLE = (f"{ML}/model", f"{ML}/output", f"{ML}/output/data", f"{ML}/checkpoints", CODE)
 _READABLE = (ML, f"{ML}/input", f"{ML}/input/config", f"{ML}/input/data")
-_LEFT_BEHIND = {".git", "__pycache__"}
+_LEFT_BEHIND = {".git", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
 
 
 def config_archive(config: Mapping[str, str]) -> bytes:
