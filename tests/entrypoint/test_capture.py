@@ -143,6 +143,32 @@ def test_torchrun_s_own_traceback_is_not_the_cause(said, message):
     assert explain(Capture(), stderr, lambda rank: f"algo-{rank // 2 + 1}").splitlines()[: len(message)] == message
 
 
+def test_pieces_of_several_ranks_on_one_line_are_told_apart():
+    """mpirun tags pieces, as unbuffered Python writes them: text and line end apart, ranks in between."""
+    data = (
+        b"[1,1]<stderr>:Traceback (most recent call last):[1,1]<stderr>:\n"
+        b'[1,1]<stderr>:  File "a.py", line 1[1,0]<stderr>:Traceback (most recent call last):[1,1]<stderr>:\n'
+        b"[1,1]<stderr>:ValueError: one\n[1,0]<stderr>:KeyError: zero[1,0]<stderr>:\n"
+    )
+    capture = feed(data, 11)
+    assert capture.traceback(1) == 'Traceback (most recent call last):\n  File "a.py", line 1\nValueError: one'
+    assert capture.traceback(0) == "Traceback (most recent call last):\nKeyError: zero"
+
+
+@pytest.mark.parametrize("host_of", [None, lambda rank: "algo-2"])
+def test_the_marks_of_torch_distributed_are_left_out(host_of):
+    """torch's own exception hook writes [rank3]: before every line; with mpirun its tag stands before that."""
+    marked = b"".join(b"[rank3]: " + line for line in PLAIN.partition(b"\n")[2].splitlines(True))
+    blamed = b"  Process name: [[1,1],3]\n"
+    for data in (marked, tagged(3, marked) + blamed):
+        if host_of is None and data is not marked:
+            continue
+        message = explain(Capture(), feed(data, 40), host_of).splitlines()
+        assert message[0] == "ValueError: boom"
+        assert message[-1] == "ValueError: boom"
+        assert not any("[rank" in line for line in message)
+
+
 def test_frames_of_the_launcher_are_left_out():
     text = (
         'Traceback (most recent call last):\n  File "<frozen runpy>", line 198, in _run\n'

@@ -17,7 +17,9 @@ _BLOCKS = 64
 _LINES_AFTER_EXCEPTION = 10
 
 # mpirun --tag-output: [job,rank]<stream>:text
-_TAG = re.compile(rb"^\[\d+,(\d+)\]<std(?:out|err|diag)>:")
+_TAG = re.compile(rb"\[\d+,(\d+)\]<std(?:out|err|diag)>:")
+# torch.distributed marks the lines of an uncaught exception: [rank3]: Traceback ...
+_TORCH_TAG = re.compile(rb"^\[rank(\d+)\]: ?")
 _CHAIN = (b"During handling of the above", b"The above exception was")
 
 # In the order of trust: what mpirun itself says about the first process that ended badly.
@@ -117,15 +119,15 @@ class Capture:
         """The last lines of a rank, without tags."""
         lines = []
         for line in self.tail().splitlines():
-            tag = _TAG.match(line)
-            if (int(tag.group(1)) if tag else None) == rank:
-                lines.append((line[tag.end() :] if tag else line).decode("utf-8", "backslashreplace").rstrip())
+            texts = [text for origin, text in _untag(line) if origin == rank]
+            lines += [text.decode("utf-8", "backslashreplace").rstrip() for text in texts]
         return lines[-count:]
 
     def _line(self, line: bytes) -> None:
-        tag = _TAG.match(line)
-        rank = int(tag.group(1)) if tag else None
-        text = line[tag.end() :] if tag else line
+        for rank, text in _untag(line):
+            self._rank_line(rank, text)
+
+    def _rank_line(self, rank: int | None, text: bytes) -> None:
         block = self._blocks.get(rank)
         if text.lstrip().startswith(_MARKER):
             if block and block.open and block.expects_chain:
@@ -137,6 +139,28 @@ class Capture:
                 self._blocks[rank] = _Block(text)
         elif block and block.open:
             block.add(text)
+
+
+def _untag(line: bytes) -> list[tuple[int | None, bytes]]:
+    """A line of output -> (rank, text as the rank wrote it), mostly one.
+
+    mpirun tags what it reads at once, not lines: pieces of several ranks can share a line.
+    """
+    tags = list(_TAG.finditer(line))
+    if not tags or tags[0].start() != 0:
+        return [_untag_torch(None, line)]
+    pieces: dict[int, bytes] = {}
+    for tag, following in zip(tags, [*tags[1:], None]):
+        rank = int(tag.group(1))
+        pieces[rank] = pieces.get(rank, b"") + line[tag.end() : following.start() if following else len(line)]
+    return [_untag_torch(rank, text) for rank, text in pieces.items() if text or len(pieces) == 1]
+
+
+def _untag_torch(rank: int | None, text: bytes) -> tuple[int | None, bytes]:
+    tag = _TORCH_TAG.match(text)
+    if tag is None:
+        return rank, text
+    return int(tag.group(1)) if rank is None else rank, text[tag.end() :]
 
 
 def torchrun_cause(stderr: bytes) -> tuple[int, int] | None:

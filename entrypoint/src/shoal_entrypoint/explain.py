@@ -20,10 +20,10 @@ def explain(stdout: Capture, stderr: Capture, host_of: Callable[[int], str] | No
     """The message about a failed command; `host_of` tells where a rank ran, for commands that start ranks."""
     cause = torchrun_cause(stderr.tail()) if host_of else None
     if host_of and cause:
-        return _torchrun(stderr, f"rank {cause[0]} on {host_of(cause[0])}")
+        return _torchrun(stderr, cause[0], f"rank {cause[0]} on {host_of(cause[0])}")
     rank = failing_rank(stderr.tail()) if host_of else None
     traceback = stderr.traceback(rank) or stdout.traceback(rank)
-    if traceback is None and host_of and rank is None:
+    if traceback is None and rank is None:
         rank = stderr.first_rank()
         traceback = stderr.traceback(rank)
     where = [] if rank is None or host_of is None else [f"rank {rank} on {host_of(rank)}"]
@@ -33,9 +33,9 @@ def explain(stdout: Capture, stderr: Capture, host_of: Callable[[int], str] | No
     return "\n".join([*where, *lines])
 
 
-def _torchrun(stderr: Capture, where: str) -> str:
+def _torchrun(stderr: Capture, rank: int, where: str) -> str:
     """torchrun ends with a traceback of its own, below what its ranks said."""
-    traceback = stderr.earlier_traceback(None)
+    traceback = stderr.traceback(rank) or stderr.earlier_traceback(None)
     if traceback is not None:
         return "\n".join([_exception(traceback), where, shorten(traceback)])
     said = stderr.tail().partition(b"Traceback (most recent call last)")[0].decode("utf-8", "backslashreplace")

@@ -192,7 +192,7 @@ class Supervisor:
         # A stopped job keeps its grace: hosts end one after the other then, and the first is no reason to hurry.
         elif self.abort is not None and not self._abort_seen and not self._stop_seen:
             self._abort_seen = True
-            processes.send(processes.descendants(os.getpid()), signal.SIGTERM)
+            processes.send(self.targets(), signal.SIGTERM)
             self._deadline = now + ABORT_GRACE_SECONDS
         if self._deadline is not None and now >= self._deadline:
             self._kill()
