@@ -137,6 +137,7 @@ class Cluster:
         )
         train.chmod(0o755)
         self._hub = f"shoal-{number}-hub"
+        self._made = [self._hub]
         ip("netns", "add", self._hub)
         ip("-n", self._hub, "link", "add", "bridge", "type", "bridge")
         ip("-n", self._hub, "link", "set", "bridge", "up")
@@ -146,6 +147,7 @@ class Cluster:
 
     def _host(self, name, index, number):
         namespace = f"shoal-{number}-{index}"
+        self._made.append(namespace)
         ip("netns", "add", namespace)
         ip(
             "link",
@@ -195,7 +197,7 @@ class Cluster:
             if host.process and host.process.poll() is None:
                 host.process.send_signal(signal.SIGKILL)  # unshare --kill-child takes the host with it
                 host.process.wait(10)
-        for namespace in [*(host.namespace for host in self.hosts), self._hub]:
+        for namespace in self._made:
             subprocess.run(["ip", "netns", "del", namespace], check=False, capture_output=True)
 
 
