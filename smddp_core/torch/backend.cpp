@@ -3,7 +3,9 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <Python.h>
+#include <unistd.h>
 
+#include <set>
 #include <utility>
 
 #include "smddp/errors.hpp"
@@ -45,6 +47,16 @@ std::unique_ptr<Communicator> make_communicator(const c10::intrusive_ptr<c10d::S
   return std::make_unique<Communicator>(adapter, options);
 }
 
+// Groups that have threads. Leaked on purpose: groups may outlive static destructors.
+struct Live {
+  std::mutex mutex;
+  std::set<Backend*> backends;
+};
+Live& live() {
+  static Live* const instance = new Live;
+  return *instance;
+}
+
 c10::TypePtr tensor_list() { return c10::ListType::create(c10::TensorType::get()); }
 
 const at::Tensor& only(const Tensors& tensors, const char* operation) {
@@ -79,14 +91,35 @@ Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
       options_(c10::make_intrusive<c10d::Backend::Options>("smddp", timeout)),
       fallback_(std::move(fallback)),
       communicator_(make_communicator(store, rank, size, timeout, name)),
-      progress_(1, "smddp-progress") {}
+      pid_(::getpid()),
+      progress_(1, "smddp-progress") {
+  const std::lock_guard<std::mutex> lock(live().mutex);
+  live().backends.insert(this);
+}
 
 Backend::~Backend() {
   const GilRelease release;
+  {
+    const std::lock_guard<std::mutex> lock(live().mutex);
+    live().backends.erase(this);
+  }
   stop();
 }
 
+void Backend::stop_all() {
+  const GilRelease release;
+  const std::lock_guard<std::mutex> lock(live().mutex);
+  for (Backend* backend : live().backends) backend->stop();
+}
+
+void Backend::refuse_after_fork(const char* operation) const {
+  if (::getpid() != pid_)
+    throw UsageError(std::string("smddp: ") + operation +
+                     " in a forked child: DataLoader workers must not use the parent's process group");
+}
+
 void Backend::stop() {
+  if (::getpid() != pid_) return;
   if (shut_down_.exchange(true)) return;
   if (!progress_.wait_idle(kLeavePatience))
     communicator_->abort("rank " + std::to_string(getRank()) + " left the group during " +
@@ -130,6 +163,7 @@ Backend::Issue Backend::issue_of(c10d::OpType op, const char* title, const Tenso
 }
 
 Backend::WorkPtr Backend::issue(Issue issue, std::function<void(Milliseconds)> body) {
+  refuse_after_fork(issue.title);
   // Number and place in the queue must agree.
   const std::lock_guard<std::mutex> lock(issue_mutex_);
   TORCH_CHECK(!shut_down_, "smddp: the process group was destroyed");

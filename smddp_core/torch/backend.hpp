@@ -80,6 +80,10 @@ class Backend final : public c10d::Backend {
   WorkPtr recv(Tensors& tensors, int source, int tag);
   WorkPtr recvAnysource(Tensors& tensors, int tag);
 
+  /// Ends all groups of the process as ~Backend does. Called before the interpreter is torn down: a thread that lets go
+  /// of a tensor after that would be killed in the middle of it.
+  static void stop_all();
+
   /// "host", "flat", ...: see smddp::Path. For tests and logs.
   std::string path() const;
 
@@ -106,10 +110,13 @@ class Backend final : public c10d::Backend {
                     std::chrono::milliseconds timeout);
   c10d::Backend& fallback(const Tensors& tensors, const char* operation);
   void stop();
+  /// @throws UsageError in the child of a fork, where neither threads nor connections are this process's.
+  void refuse_after_fork(const char* operation) const;
 
   c10::intrusive_ptr<c10d::Backend::Options> options_;
   c10::intrusive_ptr<c10d::Backend> fallback_;
   std::unique_ptr<Communicator> communicator_;
+  const int pid_;
   std::atomic<std::uint64_t> issued_{0};
   std::atomic<bool> shut_down_{false};
   std::mutex issue_mutex_;

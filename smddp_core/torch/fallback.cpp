@@ -15,6 +15,7 @@ Tensors flat_list(const std::vector<Tensors>& lists) {
 
 // Once the group is dead every operation says why, also those that the fallback could still try.
 c10d::Backend& Backend::fallback(const Tensors& tensors, const char* operation) {
+  refuse_after_fork(operation);
   require_cpu(tensors, operation);
   communicator_->check();
   return *fallback_;

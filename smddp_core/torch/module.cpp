@@ -77,6 +77,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("create", &smddp::torch_binding::create, py::arg("store"), py::arg("rank"), py::arg("size"),
              py::arg("timeout_seconds"), py::arg("name"), py::arg("fallback"), py::call_guard<py::gil_scoped_release>(),
              "Meets the other ranks through `store` and returns the backend; `fallback` carries out what is not ours.");
+  module.def("stop_all", &smddp::torch_binding::Backend::stop_all, "Ends all groups, before the interpreter does.");
   module.def("address", &smddp::torch_binding::address, "The address of this machine that groups publish.");
   module.def("path", &smddp::torch_binding::path, py::arg("backend"), "How a group moves data, in words.");
 }

@@ -27,4 +27,5 @@ def test_a_killed_rank_is_reported_within_seconds(hosts: str) -> None:
         assert survivor.returncode == 0, survivor.output
         assert survivor.report["seconds"] < 3, survivor.report
         assert "closed its connection" in survivor.report["message"]
-    assert any(f"rank {dead.rank} closed" in survivor.report["message"] for survivor in survivors)
+    messages = [survivor.report["message"] for survivor in survivors]
+    assert any(f"rank {dead.rank} closed" in message for message in messages), messages

@@ -14,12 +14,7 @@ TaskPool::TaskPool(int threads, const char* name) : pid_(::getpid()) {
   }
 }
 
-TaskPool::~TaskPool() {
-  if (::getpid() == pid_)
-    drain();
-  else
-    for (std::thread& thread : threads_) thread.detach();
-}
+TaskPool::~TaskPool() { drain(); }
 
 void TaskPool::post(std::function<void()> task) {
   {
@@ -31,6 +26,11 @@ void TaskPool::post(std::function<void()> task) {
 }
 
 void TaskPool::drain() {
+  if (::getpid() != pid_) {
+    for (std::thread& thread : threads_)
+      if (thread.joinable()) thread.detach();
+    return;
+  }
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     closing_ = true;

@@ -18,7 +18,7 @@ class TaskPool {
   /// @param name shown by `top -H`; up to 15 characters.
   TaskPool(int threads, const char* name);
 
-  /// Runs what is queued, then ends the threads. In the child of a fork, where they do not exist, forgets them.
+  /// drain().
   ~TaskPool();
 
   TaskPool(const TaskPool&) = delete;
@@ -30,6 +30,7 @@ class TaskPool {
   bool wait_idle(std::chrono::milliseconds patience);
 
   /// Runs what is queued and ends the threads; later posts are ignored. Must not be called by one of the tasks.
+  /// In the child of a fork, where the threads do not exist, forgets them.
   void drain();
 
  private:

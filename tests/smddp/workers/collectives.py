@@ -143,7 +143,7 @@ class Checks:
         flags = torch.tensor([1 << rank, 6])
         dist.all_reduce(flags, op=dist.ReduceOp.BOR)
         self.same(flags, torch.tensor([(1 << size) - 1, 6]))
-        sparse = torch.sparse_coo_tensor([[rank]], [1.0], (size,))
+        sparse = torch.sparse_coo_tensor(torch.tensor([[rank]]), torch.ones(1), (size,))
         dist.all_reduce(sparse)
         self.same(sparse.to_dense(), torch.ones(size))
         total = torch.tensor([float(rank)])

@@ -10,8 +10,8 @@ import warnings
 
 import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401
 import torch
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.plugins.environments import LightningEnvironment
 from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -35,8 +35,8 @@ class Regression(LightningModule):
 
 def main() -> None:
     env = LightningEnvironment()
-    env.world_size = lambda: int(os.environ["WORLD_SIZE"])
-    env.global_rank = lambda: int(os.environ["RANK"])
+    env.world_size = lambda: int(os.environ["WORLD_SIZE"])  # type: ignore[method-assign]
+    env.global_rank = lambda: int(os.environ["RANK"])  # type: ignore[method-assign]
     strategy = DDPStrategy(cluster_environment=env, process_group_backend=sys.argv[1])
     torch.manual_seed(3)
     inputs = torch.randn(256, 8)

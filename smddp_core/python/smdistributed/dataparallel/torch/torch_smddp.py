@@ -3,6 +3,7 @@
 A script imports this module and then calls ``torch.distributed.init_process_group(backend="smddp")``.
 """
 
+import atexit
 import os
 from typing import Any
 
@@ -57,6 +58,7 @@ if not _same_release(_C.torch_version, torch.__version__):
         f"smddp was built for torch {_C.torch_version}, this is {torch.__version__}: build the wheel again"
     )
 
+atexit.register(_C.stop_all)
 os.environ.update(rank_environment(os.environ))
 # A list: a plain string would be taken letter by letter in some releases.
 dist.Backend.register_backend("smddp", _create, extended_api=True, devices=["cpu", "cuda"])
