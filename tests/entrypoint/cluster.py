@@ -12,7 +12,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 SOURCE = Path(__file__).parents[2] / "entrypoint" / "src"
 _NUMBERS = itertools.count()
@@ -20,32 +22,31 @@ _TOOLS = ("ip", "unshare", "sshd", "ssh", "ssh-keygen", "mpirun")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def missing_tools():
+def missing_tools() -> list[str]:
     """What this machine lacks for real hosts."""
     lacking = [] if os.getuid() == 0 else ["root's rights"]
     return lacking + [tool for tool in _TOOLS if shutil.which(tool, path=_PATH) is None]
 
 
-def ip(*words):
+def ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
 
 
 class Host:
     """One host of a cluster."""
 
-    def __init__(self, name, folder, namespace):
+    def __init__(self, name: str, folder: Path, namespace: str) -> None:
         self.name = self.hostname = name
         self.folder = folder
         self.namespace = namespace
         self.ml = folder / "ml"
         self.code = self.ml / "code"
         self.tools = folder / "tools"
-        self.process = None
-        self.ended = None
+        self.process: subprocess.Popen[bytes] | None = None
         for each in (self.ml / "input" / "config", self.code, self.tools):
             each.mkdir(parents=True)
 
-    def start(self, env, mounts=""):
+    def start(self, env: Mapping[str, str], mounts: str = "") -> None:
         script = f"""set -e
             mount --bind {self.ml} /opt/ml
             mount --bind {self.folder.parent}/hosts /etc/hosts
@@ -75,41 +76,51 @@ class Host:
             self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
 
     @property
-    def train(self):
+    def train(self) -> int:
         """The id, on this machine, of the host's PID 1."""
+        assert self.process is not None
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         return int(children[0])
 
-    def signal(self, signum):
+    def signal(self, signum: int) -> None:
         os.kill(self.train, signum)
 
-    def wait(self, timeout=30.0):
+    def wait(self, timeout: float = 30.0) -> int:
+        assert self.process is not None
         return self.process.wait(timeout)
 
     @property
-    def stdout(self):
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def stdout(self) -> str:
         return (self.folder / "stdout").read_text(errors="replace")
 
     @property
-    def stderr(self):
+    def stderr(self) -> str:
         return (self.folder / "stderr").read_text(errors="replace")
 
     @property
-    def failure(self):
-        path = self.ml / "output" / "failure"
-        return path.read_text() if path.exists() else None
+    def failed(self) -> bool:
+        return (self.ml / "output" / "failure").exists()
 
     @property
-    def succeeded(self):
+    def failure(self) -> str:
+        """The text of the failure file, which must be there."""
+        return (self.ml / "output" / "failure").read_text()
+
+    @property
+    def succeeded(self) -> bool:
         return (self.ml / "output" / "success").exists()
 
-    def processes(self):
+    def processes(self) -> list[str]:
         """Every process that is alive in the host's network namespace."""
         return subprocess.run(
             ["ip", "netns", "pids", self.namespace], capture_output=True, text=True, check=False
         ).stdout.split()
 
-    def runs(self, word):
+    def runs(self, word: str) -> bool:
         """Whether a process with this word on its command line is alive in the host."""
         for pid in self.processes():
             try:
@@ -123,7 +134,7 @@ class Host:
 class Cluster:
     """Hosts algo-1 .. algo-n on one bridge."""
 
-    def __init__(self, folder, count, names=None):
+    def __init__(self, folder: Path, count: int, names: list[str] | None = None) -> None:
         number = f"{os.getpid()}-{next(_NUMBERS)}"
         self.folder = folder
         self.names = names or [f"algo-{index + 1}" for index in range(count)]
@@ -145,7 +156,7 @@ class Cluster:
         lines = ["127.0.0.1 localhost", *(f"10.99.0.{index + 1} {name}" for index, name in enumerate(self.names))]
         (folder / "hosts").write_text("\n".join(lines) + "\n")
 
-    def _host(self, name, index, number):
+    def _host(self, name: str, index: int, number: str) -> Host:
         namespace = f"shoal-{number}-{index}"
         self._made.append(namespace)
         ip("netns", "add", namespace)
@@ -169,11 +180,18 @@ class Cluster:
         ip("-n", namespace, "link", "set", "lo", "up")
         return Host(name, self.folder / name, namespace)
 
-    def job(self, hyperparameters, script=None, files=None, resource=None, inputs=None):
+    def job(
+        self,
+        hyperparameters: Mapping[str, str],
+        script: str | None = None,
+        files: Mapping[str, str] | None = None,
+        resource: Mapping[str, object] | None = None,
+        inputs: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
         """Write the same job into every host."""
         for host in self.hosts:
             config = host.ml / "input" / "config"
-            described = {"hosts": self.names, "network_interface_name": "eth0", **(resource or {})}
+            described: dict[str, object] = {"hosts": self.names, "network_interface_name": "eth0", **(resource or {})}
             described["current_host"] = host.name
             values = {"sagemaker_program": "train.py", **hyperparameters}
             (config / "hyperparameters.json").write_text(json.dumps(values))
@@ -183,16 +201,16 @@ class Cluster:
                 (host.code / name).parent.mkdir(parents=True, exist_ok=True)
                 (host.code / name).write_text(text)
 
-    def start(self, env=None):
+    def start(self, env: Mapping[str, str] | None = None) -> None:
         for host in self.hosts:
             host.start(env or {})
 
-    def wait(self, timeout=30.0):
+    def wait(self, timeout: float = 30.0) -> list[int]:
         """Exit codes of all hosts."""
         end = time.monotonic() + timeout
         return [host.wait(max(0.1, end - time.monotonic())) for host in self.hosts]
 
-    def close(self):
+    def close(self) -> None:
         for host in self.hosts:
             if host.process and host.process.poll() is None:
                 host.process.send_signal(signal.SIGKILL)  # unshare --kill-child takes the host with it
@@ -201,7 +219,13 @@ class Cluster:
             subprocess.run(["ip", "netns", "del", namespace], check=False, capture_output=True)
 
 
-def until(condition, timeout=15.0):
+class MakeCluster(Protocol):
+    """The `cluster` fixture."""
+
+    def __call__(self, count: int = 2, names: list[str] | None = None) -> Cluster: ...
+
+
+def until(condition: Callable[[], bool], timeout: float = 15.0) -> None:
     """Wait for something that a host does, looking often."""
     end = time.monotonic() + timeout
     while not condition():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from shoal_entrypoint.capture import Capture, failing_rank, torchrun_cause
 from shoal_entrypoint.explain import explain, shorten
@@ -26,7 +28,7 @@ RuntimeError: no x
 """
 
 
-def feed(data, size):
+def feed(data: bytes, size: int) -> Capture:
     capture = Capture()
     for start in range(0, len(data), size):
         capture.feed(data[start : start + size])
@@ -34,30 +36,37 @@ def feed(data, size):
     return capture
 
 
-def tagged(rank, data):
+def tagged(rank: int, data: bytes) -> bytes:
     return b"".join(b"[1,%d]<stderr>:%s\n" % (rank, line) for line in data.splitlines())
 
 
+def traceback(capture: Capture, rank: int | None) -> str:
+    """The rank's traceback, which must be there."""
+    text = capture.traceback(rank)
+    assert text is not None
+    return text
+
+
 @pytest.mark.parametrize("size", [1, 3, 17, 4096])
-def test_a_traceback_is_found_however_the_output_is_cut(size):
+def test_a_traceback_is_found_however_the_output_is_cut(size: int) -> None:
     assert feed(PLAIN, size).traceback(None) == PLAIN.decode().partition("\n")[2].strip()
 
 
 @pytest.mark.parametrize("size", [1, 4096])
-def test_a_chain_of_exceptions_is_one_traceback(size):
+def test_a_chain_of_exceptions_is_one_traceback(size: int) -> None:
     assert feed(CHAINED, size).traceback(None) == CHAINED.decode().strip()
     assert explain(Capture(), feed(CHAINED, size), None).startswith("RuntimeError: no x\n")
 
 
-def test_interleaved_ranks_are_told_apart():
+def test_interleaved_ranks_are_told_apart() -> None:
     first, second = tagged(3, PLAIN).splitlines(True), tagged(11, PLAIN.replace(b"boom", b"bang")).splitlines(True)
     capture = feed(b"".join(line for pair in zip(first, second, strict=True) for line in pair), 7)
-    assert capture.traceback(3).endswith("ValueError: boom")
-    assert capture.traceback(11).endswith("ValueError: bang")
+    assert traceback(capture, 3).endswith("ValueError: boom")
+    assert traceback(capture, 11).endswith("ValueError: bang")
     assert capture.first_rank() == 3
 
 
-def test_the_rank_that_mpirun_blames_is_explained_not_the_first_that_spoke():
+def test_the_rank_that_mpirun_blames_is_explained_not_the_first_that_spoke() -> None:
     stderr = feed(
         tagged(0, PLAIN.replace(b"boom", b"lost peer"))
         + tagged(2, PLAIN)
@@ -78,36 +87,36 @@ def test_the_rank_that_mpirun_blames_is_explained_not_the_first_that_spoke():
         (b"all is well", None),
     ],
 )
-def test_whom_mpirun_blames(text, rank):
+def test_whom_mpirun_blames(text: bytes, rank: int | None) -> None:
     assert failing_rank(text) == rank
 
 
-def test_memory_is_bounded_and_the_last_traceback_wins():
+def test_memory_is_bounded_and_the_last_traceback_wins() -> None:
     capture = Capture()
     for number in range(3000):
         capture.feed(PLAIN.replace(b"boom", b"boom %d" % number) + b"x" * 1000 + b"\n")
     capture.finish()
-    assert "ValueError: boom 2999" in capture.traceback(None)
+    assert "ValueError: boom 2999" in traceback(capture, None)
     assert len(capture.tail()) < 200_000
     held = sum(block.size for block in capture._blocks.values()) + len(capture._carry)
     assert held < 20_000
 
 
-def test_a_line_without_end_is_bounded():
+def test_a_line_without_end_is_bounded() -> None:
     capture = Capture()
     for _ in range(2000):
         capture.feed(b"#" * 1000)
     assert len(capture._carry) <= 64 * 1024
 
 
-def test_a_deep_traceback_keeps_its_end():
+def test_a_deep_traceback_keeps_its_end() -> None:
     deep = b"Traceback (most recent call last):\n" + b'  File "a.py", line 1, in f\n' * 5000 + b"RecursionError: deep\n"
-    text = feed(deep, 5000).traceback(None)
+    text = traceback(feed(deep, 5000), None)
     assert text.endswith("RecursionError: deep")
     assert len(text) < 20_000
 
 
-def test_without_a_traceback_the_last_lines_are_the_message():
+def test_without_a_traceback_the_last_lines_are_the_message() -> None:
     stderr = feed(b"".join(b"line %d\n" % number for number in range(100)), 64)
     assert explain(Capture(), stderr, None).splitlines() == [f"line {number}" for number in range(80, 100)]
 
@@ -137,13 +146,13 @@ Root Cause (first observed failure):
         (b"no more data\n", ["rank 3 on algo-2", "no more data"]),
     ],
 )
-def test_torchrun_s_own_traceback_is_not_the_cause(said, message):
+def test_torchrun_s_own_traceback_is_not_the_cause(said: bytes, message: list[str]) -> None:
     stderr = feed(said + TORCHRUN, 100)
     assert torchrun_cause(stderr.tail()) == (3, 3)
     assert explain(Capture(), stderr, lambda rank: f"algo-{rank // 2 + 1}").splitlines()[: len(message)] == message
 
 
-def test_pieces_of_several_ranks_on_one_line_are_told_apart():
+def test_pieces_of_several_ranks_on_one_line_are_told_apart() -> None:
     """mpirun tags pieces, as unbuffered Python writes them: text and line end apart, ranks in between."""
     data = (
         b"[1,1]<stderr>:Traceback (most recent call last):[1,1]<stderr>:\n"
@@ -156,7 +165,7 @@ def test_pieces_of_several_ranks_on_one_line_are_told_apart():
 
 
 @pytest.mark.parametrize("host_of", [None, lambda rank: "algo-2"])
-def test_the_marks_of_torch_distributed_are_left_out(host_of):
+def test_the_marks_of_torch_distributed_are_left_out(host_of: Callable[[int], str] | None) -> None:
     """torch's own exception hook writes [rank3]: before every line; with mpirun its tag stands before that."""
     marked = b"".join(b"[rank3]: " + line for line in PLAIN.partition(b"\n")[2].splitlines(True))
     blamed = b"  Process name: [[1,1],3]\n"
@@ -169,7 +178,7 @@ def test_the_marks_of_torch_distributed_are_left_out(host_of):
         assert not any("[rank" in line for line in message)
 
 
-def test_frames_of_the_launcher_are_left_out():
+def test_frames_of_the_launcher_are_left_out() -> None:
     text = (
         'Traceback (most recent call last):\n  File "<frozen runpy>", line 198, in _run\n'
         '  File "/x/mpi4py/run.py", line 53, in main\n    run_path()\n'

@@ -11,10 +11,101 @@ import re
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NotRequired, TypedDict
 
 import pytest
-from cluster import until
+from cluster import Host, MakeCluster, until
+
+
+class Group(TypedDict):
+    """A host group in resourceconfig.json."""
+
+    instance_group_name: str
+    instance_type: str
+    hosts: list[str]
+
+
+class Resource(TypedDict):
+    """resourceconfig.json."""
+
+    current_host: str
+    current_instance_type: str
+    current_group_name: str
+    hosts: list[str]
+    instance_groups: NotRequired[list[Group]]
+    network_interface_name: str
+
+
+FakeTools = TypedDict(
+    "FakeTools",
+    {
+        "names": list[str],
+        "nvidia-smi --list-gpus prints N lines starting 'GPU '": NotRequired[int],
+        "neuron-ls -j prints": NotRequired[str],
+    },
+)
+Inputs = TypedDict(
+    "Inputs",
+    {
+        "hyperparameters.json": dict[str, str] | None,
+        "resourceconfig.json": Resource,
+        "inputdataconfig.json": dict[str, dict[str, str]] | None,
+        "files": dict[str, str],
+        "env": dict[str, str],
+        "fake_tools_on_PATH": FakeTools,
+    },
+)
+
+
+class Call(TypedDict):
+    """What RECORDER notes about a call."""
+
+    argv: list[str]
+    cwd: str
+    env: dict[str, str]
+
+
+class ExpectedCall(TypedDict):
+    """What a call is compared with."""
+
+    argv: list[str]
+    cwd: str
+    env: NotRequired[dict[str, str]]
+    env_absent: NotRequired[list[str]]
+
+
+Expect = TypedDict(
+    "Expect",
+    {
+        "exit_code": int,
+        # A text may also be {"starts_with": ..., "ends_with": ...}, but only in cases whose failure DIFFERENT replaces.
+        "files_under_/opt/ml": NotRequired[dict[str, str]],
+        "captured": NotRequired[dict[str, list[ExpectedCall]]],
+        # Method and path; of uploads, which are not there yet, also numbers.
+        "s3_requests": NotRequired[list[list[str]]],
+        "code_dir_listing": NotRequired[list[str]],
+    },
+)
+
+
+class Case(TypedDict):
+    """One case, without what only people read."""
+
+    id: str
+    inputs: Inputs
+    expect: Expect
+
+
+class Difference(TypedDict, total=False):
+    """What replaces parts of Expect."""
+
+    why: str
+    exit_code: int
+    failure: str | None
+    env_absent: list[str]
+
 
 CASES = Path(__file__).parents[3] / "shared" / "cases" / "entrypoint.json"
 
@@ -33,7 +124,7 @@ UNSUPPORTED = {
 }
 
 # What differs on purpose: the expectation that replaces the measured one.
-DIFFERENT = {
+DIFFERENT: dict[str, Difference] = {
     "exit_code_flattened": {
         "why": "the exit code is the user's own, and the message is what the script said last",
         "exit_code": 3,
@@ -91,7 +182,7 @@ server.serve_forever()
 
 
 @contextlib.contextmanager
-def s3_stub(host):
+def s3_stub(host: Host) -> Iterator[Path]:
     """An S3 with sourcedir.tar.gz in it, inside the host."""
     folder = host.folder / "s3"
     folder.mkdir()
@@ -109,8 +200,8 @@ def s3_stub(host):
             server.kill()
 
 
-def test_code_comes_from_s3(cluster):
-    cases = {case["id"]: case for case in json.loads(CASES.read_text())["cases"]} if CASES.exists() else {}
+def test_code_comes_from_s3(cluster: MakeCluster) -> None:
+    cases = {case["id"]: case for case in read_cases()} if CASES.exists() else {}
     if "source_s3" not in cases:
         pytest.skip(f"{CASES} is not on this machine")
     inputs, expect = cases["source_s3"]["inputs"], cases["source_s3"]["expect"]
@@ -126,11 +217,16 @@ def test_code_comes_from_s3(cluster):
     assert listing == expect["code_dir_listing"]
 
 
-def load():
+def read_cases() -> list[Case]:
+    cases: list[Case] = json.loads(CASES.read_text())["cases"]
+    return cases
+
+
+def load() -> list[pytest.ParameterSet]:
     if not CASES.exists():
         return [pytest.param(None, marks=pytest.mark.skip(reason=f"{CASES} is not on this machine"))]
     parameters = []
-    for case in json.loads(CASES.read_text())["cases"]:
+    for case in read_cases():
         if case["id"] in NOT_RUNS or case["id"] == "source_s3":
             continue
         marks = [pytest.mark.xfail(reason=UNSUPPORTED[case["id"]], strict=True)] if case["id"] in UNSUPPORTED else []
@@ -138,9 +234,9 @@ def load():
     return parameters
 
 
-def tool(name, inputs):
+def tool(name: str, inputs: Inputs) -> str:
     """A fake tool that answers a probe or records how it was called."""
-    described = inputs.get("fake_tools_on_PATH", {})
+    described = inputs["fake_tools_on_PATH"]
     if name == "nvidia-smi":
         count = described.get("nvidia-smi --list-gpus prints N lines starting 'GPU '", 0)
         return "#!/bin/sh\n" + "".join(f"echo 'GPU {index}: fake'\n" for index in range(count))
@@ -149,7 +245,7 @@ def tool(name, inputs):
     return f'#!/bin/sh\nexec {sys.executable} /opt/ml/recorder.py @{name} "$@"\n'
 
 
-def write_files(host, inputs):
+def write_files(host: Host, inputs: Inputs) -> None:
     (host.ml / "recorder.py").write_text(RECORDER)
     for path, text in inputs["files"].items():
         target = host.ml / Path(path).relative_to("/opt/ml")
@@ -163,10 +259,11 @@ def write_files(host, inputs):
         (host.tools / name).write_text(tool(name, inputs))
         (host.tools / name).chmod(0o755)
     config = host.ml / "input" / "config"
-    for name in ("hyperparameters.json", "inputdataconfig.json"):
-        if inputs[name] is not None:
-            (config / name).write_text(json.dumps(inputs[name]))
-    resource = dict(inputs["resourceconfig.json"])
+    if inputs["hyperparameters.json"] is not None:
+        (config / "hyperparameters.json").write_text(json.dumps(inputs["hyperparameters.json"]))
+    if inputs["inputdataconfig.json"] is not None:
+        (config / "inputdataconfig.json").write_text(json.dumps(inputs["inputdataconfig.json"]))
+    resource = inputs["resourceconfig.json"].copy()
     if host.name != resource["current_host"]:
         resource["current_host"] = host.name
         groups = [g for g in resource.get("instance_groups", []) if host.name in g["hosts"]]
@@ -174,7 +271,7 @@ def write_files(host, inputs):
     (config / "resourceconfig.json").write_text(json.dumps(resource))
 
 
-def expected_argv(words):
+def expected_argv(words: list[str]) -> list[str]:
     """Without the host name shim, which this release does not have."""
     words = [word.replace("{PYTHON}", sys.executable) for word in words]
     shims = [index for index, word in enumerate(words) if word.startswith("LD_PRELOAD=")]
@@ -183,16 +280,16 @@ def expected_argv(words):
     return words
 
 
-def squeeze(text):
+def squeeze(text: str) -> str:
     return re.sub(r"\s+", " ", text)
 
 
-def without_cpus(name, value):
-    return {**json.loads(value), "num_cpus": 0} if name == "SM_TRAINING_ENV" else value
+def without_cpus(name: str, value: str | None) -> object:
+    return {**json.loads(value), "num_cpus": 0} if value is not None and name == "SM_TRAINING_ENV" else value
 
 
 @pytest.mark.parametrize("case", load())
-def test_a_measured_job(cluster, case):
+def test_a_measured_job(cluster: MakeCluster, case: Case) -> None:
     if Path("/dev/nvidia0").exists():
         pytest.skip("the cases fake the number of GPUs, and this machine has real ones")
     inputs, expect = case["inputs"], case["expect"]
@@ -213,8 +310,8 @@ def test_a_measured_job(cluster, case):
         check_call(json.loads((here.ml / "capture" / f"{name}.json").read_text()), calls[0], different)
 
 
-def check_files(here, expect, different):
-    files = dict(expect.get("files_under_/opt/ml", {}))
+def check_files(here: Host, expect: Expect, different: Difference) -> None:
+    files: dict[str, str | None] = dict(expect.get("files_under_/opt/ml", {}))
     if "failure" in different:
         files = {"/opt/ml/output/failure": different["failure"]}
     for path, text in files.items():
@@ -225,7 +322,7 @@ def check_files(here, expect, different):
             assert squeeze(target.read_text()) == squeeze(text.replace("{PYTHON}", sys.executable))
 
 
-def check_call(call, expected, different):
+def check_call(call: Call, expected: ExpectedCall, different: Difference) -> None:
     assert call["argv"] == expected_argv(expected["argv"])
     assert call["cwd"] == expected["cwd"]
     for name, value in expected.get("env", {}).items():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from shoal_entrypoint.configuration import load_job, load_resource
@@ -11,7 +13,11 @@ from shoal_entrypoint.outcome import JobError
 RESOURCE = {"current_host": "algo-1", "hosts": ["algo-1", "algo-2"]}
 
 
-def write(config, resource=None, hyperparameters=None):
+def write(
+    config: Path,
+    resource: Mapping[str, object] | None = None,
+    hyperparameters: str | Mapping[str, str] | None = None,
+) -> None:
     (config / "resourceconfig.json").write_text(json.dumps(resource or RESOURCE))
     (config / "hyperparameters.json").write_text(
         hyperparameters if isinstance(hyperparameters, str) else json.dumps(hyperparameters or {})
@@ -29,7 +35,7 @@ def write(config, resource=None, hyperparameters=None):
         ({**RESOURCE, "instance_groups": [{"hosts": []}]}, 'instance_groups: {"hosts": []} has no instance_group_name'),
     ],
 )
-def test_what_is_wrong_with_resourceconfig_is_named(tmp_path, resource, error):
+def test_what_is_wrong_with_resourceconfig_is_named(tmp_path: Path, resource: dict[str, object], error: str) -> None:
     write(tmp_path, resource)
     with pytest.raises(JobError) as caught:
         load_resource(tmp_path)
@@ -50,7 +56,7 @@ def test_what_is_wrong_with_resourceconfig_is_named(tmp_path, resource, error):
         ),
     ],
 )
-def test_what_is_wrong_with_hyperparameters_is_named(tmp_path, text, error):
+def test_what_is_wrong_with_hyperparameters_is_named(tmp_path: Path, text: str, error: str) -> None:
     write(tmp_path, hyperparameters=text)
     with pytest.raises(JobError) as caught:
         load_job(tmp_path, load_resource(tmp_path), {})
@@ -58,12 +64,12 @@ def test_what_is_wrong_with_hyperparameters_is_named(tmp_path, text, error):
     assert caught.value.exit_code == 1
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(JobError, match=r"resourceconfig\.json: not found"):
         load_resource(tmp_path)
 
 
-def test_the_environment_names_the_program_and_honours_what_it_says(tmp_path):
+def test_the_environment_names_the_program_and_honours_what_it_says(tmp_path: Path) -> None:
     write(tmp_path, hyperparameters={"sagemaker_program": "a.py"})
     environ = {
         "SAGEMAKER_PROGRAM": "b.py",
@@ -105,7 +111,9 @@ GROUPS = [
         ),
     ],
 )
-def test_which_hosts_take_part(tmp_path, current, group, hyperparameters, hosts, master):
+def test_which_hosts_take_part(
+    tmp_path: Path, current: str, group: str, hyperparameters: dict[str, str], hosts: tuple[str, ...], master: str
+) -> None:
     resource = {
         "current_host": current,
         "current_group_name": group,

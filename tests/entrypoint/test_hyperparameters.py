@@ -25,7 +25,7 @@ from shoal_entrypoint.hyperparameters import decode, framework_parameters, split
         (3, 3),
     ],
 )
-def test_a_value_is_json_or_itself(written, decoded):
+def test_a_value_is_json_or_itself(written: object, decoded: object) -> None:
     value = decode({"key": written})["key"]
     assert value == decoded
     assert type(value) is type(decoded)
@@ -45,11 +45,11 @@ def test_a_value_is_json_or_itself(written, decoded):
         ({"é": 1, "z": 2}, ["-z", "2", "-é", "1"]),
     ],
 )
-def test_arguments(values, arguments):
+def test_arguments(values: dict[str, object], arguments: list[str]) -> None:
     assert to_arguments(values) == arguments
 
 
-def test_reserved_keys_never_reach_the_script():
+def test_reserved_keys_never_reach_the_script() -> None:
     user, reserved = split(
         {"sagemaker_program": "train.py", "sagemaker_mpi_enabled": True, "lr": 1, "_tuning_objective_metric": "loss"}
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import TypedDict, Unpack
+
 import pytest
 from shoal_entrypoint.launchers import mpi, mpirun, process, smddp, torchrun
 from shoal_entrypoint.launchers.settings import Settings
@@ -10,27 +13,42 @@ from shoal_entrypoint.outcome import JobError
 PROGRAM = ["python", "-m", "mpi4py", "train.py"]
 
 
-def settings(**changes):
-    values = {
-        "hosts": ("algo-1", "algo-2"),
-        "current_host": "algo-1",
-        "processes_per_host": 8,
-        "interface": "eth0",
-        "instance_type": "ml.p4d.24xlarge",
-        "efa": False,
-        "program": PROGRAM,
-        "user_environment": {},
-        "framework_parameters": {},
-    }
-    return Settings(**{**values, **changes})
+SETTINGS = Settings(
+    hosts=("algo-1", "algo-2"),
+    current_host="algo-1",
+    processes_per_host=8,
+    interface="eth0",
+    instance_type="ml.p4d.24xlarge",
+    efa=False,
+    program=PROGRAM,
+    user_environment={},
+    framework_parameters={},
+)
 
 
-def exports(argv):
+class Changes(TypedDict, total=False):
+    """The fields of Settings that tests change."""
+
+    hosts: tuple[str, ...]
+    current_host: str
+    instance_type: str
+    efa: bool
+    program: list[str]
+    user_environment: Mapping[str, str]
+    framework_parameters: Mapping[str, object]
+    smddprun: bool
+
+
+def settings(**changes: Unpack[Changes]) -> Settings:
+    return SETTINGS._replace(**changes)
+
+
+def exports(argv: list[str]) -> list[str]:
     """What follows -x."""
     return [argv[index + 1] for index, word in enumerate(argv) if word == "-x"]
 
 
-def test_smddp_on_two_hosts_without_efa():
+def test_smddp_on_two_hosts_without_efa() -> None:
     text = (
         "mpirun --host algo-1:8,algo-2:8 -np 16 --allow-run-as-root --tag-output --oversubscribe"
         " -mca btl_tcp_if_include eth0 -mca oob_tcp_if_include eth0 -mca plm_rsh_no_tree_spawn 1 -mca pml ob1"
@@ -42,7 +60,7 @@ def test_smddp_on_two_hosts_without_efa():
     assert smddp.argv(settings(smddprun=True)) == text.split()
 
 
-def test_smddp_on_one_host():
+def test_smddp_on_one_host() -> None:
     argv = smddp.argv(settings(hosts=("algo-1",)))
     assert argv[1:5] == ["--host", "algo-1", "-np", "8"]
     assert "SMDATAPARALLEL_USE_SINGLENODE=1" in argv
@@ -64,13 +82,13 @@ def test_smddp_on_one_host():
         ),
     ],
 )
-def test_efa_settings_need_a_device(efa, instance_type, expected):
+def test_efa_settings_need_a_device(efa: bool, instance_type: str, expected: set[str]) -> None:
     found = exports(smddp.argv(settings(efa=efa, instance_type=instance_type)))
     assert {word for word in found if word.startswith(("FI_", "RDMAV", "NCCL_PROTO"))} == expected
 
 
 @pytest.mark.parametrize("argv", [smddp.argv, mpi.argv])
-def test_the_user_s_environment_wins(argv):
+def test_the_user_s_environment_wins(argv: Callable[[Settings], list[str]]) -> None:
     user = {"NCCL_SOCKET_IFNAME": "ens5", "NCCL_DEBUG": "TRACE", "FI_PROVIDER": "tcp"}
     found = exports(argv(settings(efa=True, user_environment=user)))
     assert {"NCCL_SOCKET_IFNAME=ens5", "NCCL_DEBUG=TRACE", "FI_PROVIDER=tcp"} <= set(found)
@@ -86,37 +104,37 @@ def test_the_user_s_environment_wins(argv):
         ("-x A='b c'", "INFO", ["-x", "A=b c"]),
     ],
 )
-def test_custom_options(text, debug, rest):
+def test_custom_options(text: str, debug: str, rest: list[str]) -> None:
     assert mpirun.custom_options(text, {}) == (debug, rest)
 
 
-def test_custom_options_that_cannot_be_read_are_shown():
+def test_custom_options_that_cannot_be_read_are_shown() -> None:
     with pytest.raises(JobError, match=r"custom_mpi_options: .*No closing quotation"):
         mpirun.custom_options("-x A='b", {})
 
 
 @pytest.mark.parametrize("value", ["8", 8])
-def test_a_number_of_processes_may_arrive_as_text(value):
+def test_a_number_of_processes_may_arrive_as_text(value: str | int) -> None:
     argv = mpi.argv(settings(framework_parameters={"sagemaker_mpi_num_processes": value}))
     assert argv[argv.index("-np") + 1] == "8"
 
 
-def test_a_number_of_processes_that_is_none_is_refused():
+def test_a_number_of_processes_that_is_none_is_refused() -> None:
     with pytest.raises(JobError, match="sagemaker_mpi_num_processes: a whole number of at least 1"):
         mpi.argv(settings(framework_parameters={"sagemaker_mpi_num_processes": "many"}))
 
 
-def test_one_slot_has_no_count():
+def test_one_slot_has_no_count() -> None:
     assert mpirun.hosts_option(("a", "b"), 1) == "a,b"
     assert mpirun.hosts_option(("a", "b"), 2) == "a:2,b:2"
 
 
-def test_torchrun_names_the_master_only_with_several_hosts():
+def test_torchrun_names_the_master_only_with_several_hosts() -> None:
     one = torchrun.argv(settings(hosts=("algo-1",), program=["train.py"]))
     assert one == ["torchrun", "--nnodes", "1", "--nproc_per_node", "8", "train.py"]
     two = torchrun.argv(settings(current_host="algo-2", program=["train.py"]))
     assert two[5:] == ["--master_addr", "algo-1", "--master_port", "7777", "--node_rank", "1", "train.py"]
 
 
-def test_process_starts_the_script_itself():
+def test_process_starts_the_script_itself() -> None:
     assert process.argv(settings(program=["python", "--", "train.py"])) == ["python", "--", "train.py"]

@@ -8,32 +8,62 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol, TypedDict
 
 import pytest
-from cluster import SOURCE, until
+from cluster import SOURCE, Host, MakeCluster, until
 
 MARK = (
     "import os, signal, sys, time\ndef mark(name, text=''):\n    open('/opt/ml/output/data/' + name, 'w').write(text)\n"
 )
 
 
-def data(host, name):
+def data(host: Host, name: str) -> Path:
     return host.ml / "output" / "data" / name
 
 
+class RunJob(Protocol):
+    """The `host` fixture."""
+
+    def __call__(
+        self,
+        script: str | None = None,
+        hyperparameters: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
+        mounts: str = "",
+        files: Mapping[str, str] | None = None,
+    ) -> Host: ...
+
+
+class Described(TypedDict, total=False):
+    """A job that RunJob can run."""
+
+    script: str
+    hyperparameters: dict[str, str]
+    files: dict[str, str]
+
+
 @pytest.fixture
-def host(cluster):
+def host(cluster: MakeCluster) -> RunJob:
     one = cluster(1)
 
-    def run(script=None, hyperparameters=None, env=None, mounts="", **job):
-        one.job(hyperparameters or {}, script, **job)
+    def run(
+        script: str | None = None,
+        hyperparameters: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
+        mounts: str = "",
+        files: Mapping[str, str] | None = None,
+    ) -> Host:
+        one.job(hyperparameters or {}, script, files)
         one.hosts[0].start(env or {}, mounts)
         return one.hosts[0]
 
     return run
 
 
-def test_output_passes_unchanged(host):
+def test_output_passes_unchanged(host: RunJob) -> None:
     """Bytes that are no text, carriage returns, an unfinished line, leading blanks, and more than a pipe holds."""
     script = """import os, sys
 os.write(1, b"  abc"); os.write(1, b"def\\r10%\\r20%\\n\\xff\\xfe\\n")
@@ -48,25 +78,25 @@ os.write(1, b"no end")
     assert "to stderr\n" in ran.stderr
 
 
-def test_the_exit_code_and_the_traceback_are_the_script_s(host):
+def test_the_exit_code_and_the_traceback_are_the_script_s(host: RunJob) -> None:
     ran = host("def f():\n    raise KeyError('weights')\nf()\n")
     assert ran.wait() == 1
     assert ran.failure.startswith("ExecuteUserScriptError:\nExitCode 1\nErrorMessage \"KeyError: 'weights'\nTraceback")
 
 
-def test_a_killed_script_says_out_of_memory(host):
+def test_a_killed_script_says_out_of_memory(host: RunJob) -> None:
     ran = host("import os\nos.kill(os.getpid(), 9)\n")
     assert ran.wait() == 137
     assert 'ExtraInfo "OutOfMemory: Process killed by SIGKILL (signal 9)"' in ran.failure
 
 
-def test_the_script_s_own_failure_file_is_kept(host):
+def test_the_script_s_own_failure_file_is_kept(host: RunJob) -> None:
     ran = host("open('/opt/ml/output/failure', 'w').write('my own reason')\nraise SystemExit(5)\n")
     assert ran.wait() == 5
     assert ran.failure == "my own reason"
 
 
-def test_a_failure_that_cannot_be_written_still_fails(host):
+def test_a_failure_that_cannot_be_written_still_fails(host: RunJob) -> None:
     """A full disk must not make a failed job look completed."""
     mounts = "mkdir -p /opt/ml/output/data; mount -t tmpfs -o size=4k tmpfs /opt/ml/output; mkdir /opt/ml/output/data"
     ran = host(
@@ -86,7 +116,7 @@ HANDLED = (
 
 
 @pytest.mark.parametrize("code", [0, 7])
-def test_sigterm_reaches_the_handler_and_its_exit_code_counts(host, code):
+def test_sigterm_reaches_the_handler_and_its_exit_code_counts(host: RunJob, code: int) -> None:
     ran = host(HANDLED.replace("{code}", str(code)))
     until(data(ran, "running").exists)
     ran.signal(signal.SIGTERM)
@@ -98,7 +128,7 @@ def test_sigterm_reaches_the_handler_and_its_exit_code_counts(host, code):
         assert "ExitCode 7" in ran.failure
 
 
-def test_sigterm_does_not_reach_the_helpers_of_a_script_that_handles_it(host):
+def test_sigterm_does_not_reach_the_helpers_of_a_script_that_handles_it(host: RunJob) -> None:
     """Data loader workers must not die while the script saves its checkpoint."""
     script = (
         MARK + "import subprocess\nchild = subprocess.Popen(['sleep', '60'])\n"
@@ -113,7 +143,7 @@ def test_sigterm_does_not_reach_the_helpers_of_a_script_that_handles_it(host):
     assert ran.processes() == []
 
 
-def test_a_shell_script_s_python_gets_sigterm_too(host):
+def test_a_shell_script_s_python_gets_sigterm_too(host: RunJob) -> None:
     inner = HANDLED.replace("{code}", "0")
     ran = host(
         files={"run.sh": f"#!/bin/sh\n{sys.executable} inner.py\necho after\n", "inner.py": inner},
@@ -125,7 +155,7 @@ def test_a_shell_script_s_python_gets_sigterm_too(host):
     assert data(ran, "stopped").exists()
 
 
-def test_nothing_is_left_running_and_a_background_child_does_not_hold_the_job(host):
+def test_nothing_is_left_running_and_a_background_child_does_not_hold_the_job(host: RunJob) -> None:
     ran = host(
         "import subprocess\nsubprocess.Popen(['sleep', '300'])\nsubprocess.Popen(['sh', '-c', 'setsid sleep 300 &'])\n"
     )
@@ -135,7 +165,7 @@ def test_nothing_is_left_running_and_a_background_child_does_not_hold_the_job(ho
     assert ran.processes() == []
 
 
-def test_orphans_are_reaped_during_the_job(host):
+def test_orphans_are_reaped_during_the_job(host: RunJob) -> None:
     """A double fork leaves a zombie to PID 1; the script looks whether it is gone."""
     script = """import os, subprocess, time
 pid = int(subprocess.check_output(["sh", "-c", "sleep 0.1 >&2 & echo $!"]))
@@ -178,13 +208,13 @@ while os.path.exists(f"/proc/{pid}"):
     ],
     ids=["entry point", "entry point outside", "source", "processes", "requirements"],
 )
-def test_a_job_that_cannot_start_says_why_in_a_line(host, job, text):
+def test_a_job_that_cannot_start_says_why_in_a_line(host: RunJob, job: Described, text: str) -> None:
     ran = host(**job)
     assert ran.wait() == 1
     assert ran.failure.startswith(text)
 
 
-def test_hyperparameters_that_are_no_json_are_located(cluster):
+def test_hyperparameters_that_are_no_json_are_located(cluster: MakeCluster) -> None:
     one = cluster(1)
     one.job({}, "")
     (one.hosts[0].ml / "input" / "config" / "hyperparameters.json").write_text('{"lr": 1,}')
@@ -193,7 +223,7 @@ def test_hyperparameters_that_are_no_json_are_located(cluster):
     assert one.hosts[0].failure.startswith("/opt/ml/input/config/hyperparameters.json: line 1, column ")
 
 
-def test_mpirun_missing_is_said(host):
+def test_mpirun_missing_is_said(host: RunJob) -> None:
     ran = host(
         "1", {"sagemaker_distributed_dataparallel_enabled": "true"}, mounts="mount --bind /dev/null /usr/bin/mpirun"
     )
@@ -201,7 +231,7 @@ def test_mpirun_missing_is_said(host):
     assert ran.failure == "mpirun: not found on PATH. A job with MPI needs it: install openmpi-bin."
 
 
-def test_a_smddp_job_on_one_host_needs_no_ssh(host):
+def test_a_smddp_job_on_one_host_needs_no_ssh(host: RunJob) -> None:
     script = MARK + "mark('rank-' + os.environ['RANK'], os.environ['WORLD_SIZE'])\n"
     flags = {"sagemaker_distributed_dataparallel_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "2"}
     ran = host(
@@ -211,7 +241,7 @@ def test_a_smddp_job_on_one_host_needs_no_ssh(host):
     assert [data(ran, f"rank-{rank}").read_text() for rank in (0, 1)] == ["2", "2"]
 
 
-def test_user_settings_win(host):
+def test_user_settings_win(host: RunJob) -> None:
     env = {"NCCL_DEBUG": "TRACE", "OMP_NUM_THREADS": "7", "GLOO_SOCKET_IFNAME": "ens9", "NCCL_IB_DISABLE": "0"}
     ran = host("import json, os\njson.dump(dict(os.environ), open('/opt/ml/output/data/env', 'w'))\n", env=env)
     assert ran.wait() == 0
@@ -220,7 +250,7 @@ def test_user_settings_win(host):
     assert seen["NCCL_SOCKET_IFNAME"] == "eth0"
 
 
-def test_without_being_pid_1_nothing_is_orphaned_either(tmp_path):
+def test_without_being_pid_1_nothing_is_orphaned_either(tmp_path: Path) -> None:
     """As a child of a shell wrapper, `train` adopts what its script leaves behind."""
     config, code = tmp_path / "input" / "config", tmp_path / "code"
     config.mkdir(parents=True)
@@ -241,7 +271,7 @@ def test_without_being_pid_1_nothing_is_orphaned_either(tmp_path):
         os.kill(left, 0)
 
 
-def test_a_script_that_ignores_sigterm_is_killed_after_the_grace(host):
+def test_a_script_that_ignores_sigterm_is_killed_after_the_grace(host: RunJob) -> None:
     script = MARK + "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nmark('running')\ntime.sleep(60)\n"
     ran = host(script, env={"SHOAL_STOP_GRACE": "0.5"})
     until(data(ran, "running").exists)
@@ -252,7 +282,7 @@ def test_a_script_that_ignores_sigterm_is_killed_after_the_grace(host):
 
 
 @pytest.mark.parametrize("flag", ["sagemaker_distributed_dataparallel_enabled", "sagemaker_mpi_enabled", "none"])
-def test_a_host_whose_name_nobody_knows_runs_alone(cluster, flag):
+def test_a_host_whose_name_nobody_knows_runs_alone(cluster: MakeCluster, flag: str) -> None:
     """`docker run` without a host name and without a network named eth0."""
     one = cluster(1)
     script = (

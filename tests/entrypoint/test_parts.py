@@ -7,16 +7,39 @@ import os
 import subprocess
 import sys
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from shoal_entrypoint import code, devices, failure, network, remote, ssh
+from shoal_entrypoint.configuration import Job, Resource
 from shoal_entrypoint.outcome import SUCCESS, JobError, Outcome
 
 
-def job(**values):
-    return SimpleNamespace(**{"program": "train.py", "submit_directory": None, "region": "", **values})
+def job(program: str = "train.py", submit_directory: str | None = None) -> Job:
+    resource = Resource(
+        raw={},
+        current_host="algo-1",
+        hosts=("algo-1",),
+        current_instance_type="local",
+        current_group="homogeneousCluster",
+        network_interface="eth0",
+        groups=(),
+    )
+    return Job(
+        resource=resource,
+        inputs={},
+        user_hyperparameters={},
+        framework_parameters={},
+        program=program,
+        submit_directory=submit_directory,
+        log_level=20,
+        job_name=None,
+        region="",
+        framework_module=None,
+        distribution_groups=(),
+        distribution_hosts=(),
+    )
 
 
 @pytest.mark.parametrize(
@@ -35,7 +58,9 @@ def job(**values):
         ("tool", [], "command", ["/bin/sh", "-c", "./tool -n 3"], ["/bin/sh", "-c", "./tool -n 3"]),
     ],
 )
-def test_entry_points(tmp_path, program, files, kind, argv, mpi_argv):
+def test_entry_points(
+    tmp_path: Path, program: str, files: list[str], kind: str, argv: list[str], mpi_argv: list[str]
+) -> None:
     for name in files:
         (tmp_path / name).touch()
     entry = code.find_entry(job(program=program), tmp_path)
@@ -44,7 +69,7 @@ def test_entry_points(tmp_path, program, files, kind, argv, mpi_argv):
     assert [word.replace(sys.executable, "PY") for word in entry.mpi_argv(["-n", "3"])] == mpi_argv
 
 
-def test_a_shell_gets_arguments_as_they_are(tmp_path):
+def test_a_shell_gets_arguments_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "a.sh").write_text('#!/bin/sh\nfor word in "$@"; do printf "%s|" "$word"; done\n')
     entry = code.find_entry(job(program="a.sh"), tmp_path)
     code.check(entry, tmp_path)
@@ -52,7 +77,7 @@ def test_a_shell_gets_arguments_as_they_are(tmp_path):
     assert subprocess.check_output(entry.argv(words), cwd=tmp_path, text=True) == "".join(word + "|" for word in words)
 
 
-def archive(path, members):
+def archive(path: Path, members: Mapping[str, str]) -> None:
     with tarfile.open(path, "w:gz") as tar:
         for name, text in members.items():
             info = tarfile.TarInfo(name)
@@ -60,7 +85,7 @@ def archive(path, members):
             tar.addfile(info, io.BytesIO(text.encode()))
 
 
-def test_code_from_a_directory_an_archive_or_already_there(tmp_path):
+def test_code_from_a_directory_an_archive_or_already_there(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "code"
     (source / "lib").mkdir(parents=True)
     target.mkdir()
@@ -76,7 +101,7 @@ def test_code_from_a_directory_an_archive_or_already_there(tmp_path):
     assert (other / "train.py").read_text() == "2"
 
 
-def test_an_archive_cannot_write_outside(tmp_path):
+def test_an_archive_cannot_write_outside(tmp_path: Path) -> None:
     target = tmp_path / "code"
     target.mkdir()
     archive(tmp_path / "s.tar.gz", {"../escape.txt": "x"})
@@ -86,12 +111,12 @@ def test_an_archive_cannot_write_outside(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "a/../b.py", "a b.py", "$(id).sh", "-c.py", "./a.py", ""])
-def test_names_that_are_no_entry_points(tmp_path, name):
+def test_names_that_are_no_entry_points(tmp_path: Path, name: str) -> None:
     with pytest.raises(JobError, match="is not a file name below"):
         code.find_entry(job(program=name), tmp_path)
 
 
-def test_failure_text_has_the_form_that_tools_parse():
+def test_failure_text_has_the_form_that_tools_parse() -> None:
     error = failure.command_failure("ExecuteUserScriptError", 3, "boom", ["python", "--", "t.py"])
     assert error.text == 'ExecuteUserScriptError:\nExitCode 3\nErrorMessage "boom"\nCommand "python -- t.py"'
     assert error.exit_code == 3
@@ -99,17 +124,17 @@ def test_failure_text_has_the_form_that_tools_parse():
 
 
 @pytest.mark.parametrize(("returncode", "exit_code"), [(0, 0), (3, 3), (-9, 137), (-15, 143)])
-def test_signals_become_exit_codes(returncode, exit_code):
+def test_signals_become_exit_codes(returncode: int, exit_code: int) -> None:
     assert failure.to_exit_code(returncode) == exit_code
 
 
-def test_a_failure_never_has_exit_code_0():
+def test_a_failure_never_has_exit_code_0() -> None:
     assert JobError("x", 0).exit_code == 1
     assert JobError("x", 256).exit_code == 1
     assert JobError("x", -3).exit_code == 1
 
 
-def test_recording(tmp_path):
+def test_recording(tmp_path: Path) -> None:
     paths = (tmp_path / "o" / "failure", tmp_path / "o" / "success")
     assert failure.record(Outcome(7, "why"), *paths) == 7
     assert paths[0].read_text() == "why"
@@ -120,7 +145,7 @@ def test_recording(tmp_path):
     assert paths[1].read_text() == ""
 
 
-def test_an_environment_survives_the_way_to_another_host(tmp_path):
+def test_an_environment_survives_the_way_to_another_host(tmp_path: Path) -> None:
     values = {"A": "two\nlines", "Q": 'it\'s "quoted" $HOME', "E": "", "U": "é\udcff"}
     remote.save(tmp_path / "env", values)
     assert (tmp_path / "env").stat().st_mode & 0o777 == 0o600
@@ -129,28 +154,28 @@ def test_an_environment_survives_the_way_to_another_host(tmp_path):
     done = subprocess.run(
         command, env={"SSH_ORIGINAL_COMMAND": script, "LEAK": "1"}, capture_output=True, text=True, check=True
     )
-    seen = eval(done.stdout)
+    seen: dict[str, str] = eval(done.stdout)
     assert {name: seen.get(name) for name in values} == values
     assert "LEAK" not in seen
 
 
-def test_remote_refuses_a_login_shell(tmp_path):
+def test_remote_refuses_a_login_shell(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-I", "-S", remote.__file__, "x"], env={}, capture_output=True, check=False)
     assert done.returncode != 0
 
 
 @pytest.mark.parametrize(("port", "line"), [(22, "algo-2 ssh-ed25519 A\n"), (2222, "[algo-2]:2222 ssh-ed25519 A\n")])
-def test_known_hosts(port, line):
+def test_known_hosts(port: int, line: str) -> None:
     assert ssh.known_hosts({"algo-2": "ssh-ed25519 A"}, port) == line
 
 
 @pytest.mark.parametrize("key", [None, "", "ssh-rsa AAAA", "ssh-ed25519 " + "A" * 68 + "\nssh-ed25519 x", "restrict x"])
-def test_a_key_from_another_host_is_checked(key):
+def test_a_key_from_another_host_is_checked(key: str | None) -> None:
     with pytest.raises(JobError, match="algo-2: sent no usable ssh_key"):
         ssh.public_key({"ssh_key": key}, "ssh_key", "algo-2")
 
 
-def test_sshd_accepts_the_configuration(tmp_path):
+def test_sshd_accepts_the_configuration(tmp_path: Path) -> None:
     key = ssh.make_key(tmp_path / "host_key")
     assert ssh.public_key({"k": key}, "k", "h") == key
     assert (tmp_path / "host_key").stat().st_mode & 0o777 == 0o600
@@ -177,7 +202,7 @@ def test_sshd_accepts_the_configuration(tmp_path):
         ({}, None),
     ],
 )
-def test_cpu_limits(tmp_path, files, limit):
+def test_cpu_limits(tmp_path: Path, files: dict[str, str], limit: float | None) -> None:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -195,7 +220,7 @@ def test_cpu_limits(tmp_path, files, limit):
         ({"mlx5_0": "mlx5_core"}, (False, True)),
     ],
 )
-def test_efa_is_known_by_its_driver(tmp_path, drivers, expected):
+def test_efa_is_known_by_its_driver(tmp_path: Path, drivers: dict[str, str], expected: tuple[bool, bool]) -> None:
     root = tmp_path / "infiniband"
     for name, driver in drivers.items():
         (tmp_path / "drivers" / driver).mkdir(parents=True)
@@ -204,7 +229,7 @@ def test_efa_is_known_by_its_driver(tmp_path, drivers, expected):
     assert devices.efa_devices(root) == expected
 
 
-def test_an_interface_that_is_not_there_is_replaced(tmp_path):
+def test_an_interface_that_is_not_there_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "eth7").mkdir()
     assert network.choose_interface("eth7", "localhost", False, tmp_path) == "eth7"
     assert network.choose_interface("eth8", "localhost", False, tmp_path) == "lo"

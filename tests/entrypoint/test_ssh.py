@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,14 @@ from cluster import missing_tools, until
 from shoal_entrypoint import remote, ssh
 
 
-def free_port():
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
+        port: int = probe.getsockname()[1]
+        return port
 
 
 @pytest.fixture
-def job():
+def job() -> Iterator[Path]:
     """An sshd on this machine, as a worker starts it; /run because sshd wants no writable folder above its keys."""
     if missing_tools():
         pytest.skip(f"needs root and {', '.join(missing_tools())}")
@@ -36,6 +38,7 @@ def job():
     ssh.write_private(run / "known_hosts", ssh.known_hosts({"127.0.0.1": host_key}, port))
     remote.save(run / "environment", {"PATH": os.environ["PATH"], "SM_CURRENT_HOST": "algo-2", "TEXT": "two\nlines"})
     sshd = shutil.which("sshd", path="/usr/sbin:/usr/bin")
+    assert sshd is not None
     with subprocess.Popen([sshd, "-D", "-f", run / "sshd_config", "-E", run / "log"]) as server:
         try:
             until(lambda: _answers(port))
@@ -46,7 +49,7 @@ def job():
             shutil.rmtree(run)
 
 
-def _answers(port):
+def _answers(port: int) -> bool:
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:
@@ -54,17 +57,17 @@ def _answers(port):
     return True
 
 
-def login(run, command):
+def login(run: Path, command: list[str]) -> subprocess.CompletedProcess[str]:
     argv = ["ssh", "-F", str(run / "ssh_config"), f"{getpass.getuser()}@127.0.0.1", *command]
     return subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False, stdin=subprocess.DEVNULL)
 
 
-def test_a_command_runs_in_the_environment_of_its_host(job):
+def test_a_command_runs_in_the_environment_of_its_host(job: Path) -> None:
     done = login(job, ['printf "%s|" "$SM_CURRENT_HOST" "$TEXT"; exit 3'])
     assert (done.returncode, done.stdout) == (3, "algo-2|two\nlines|"), done.stderr
 
 
-def test_a_host_with_another_key_is_not_trusted(job):
+def test_a_host_with_another_key_is_not_trusted(job: Path) -> None:
     other = ssh.make_key(job / "other")
     port = next(line.split()[1] for line in (job / "sshd_config").read_text().splitlines() if line.startswith("Port"))
     ssh.write_private(job / "known_hosts", ssh.known_hosts({"127.0.0.1": other}, int(port)))
@@ -73,12 +76,12 @@ def test_a_host_with_another_key_is_not_trusted(job):
     assert "Host key verification failed" in done.stderr
 
 
-def test_a_host_that_is_not_known_is_not_trusted(job):
+def test_a_host_that_is_not_known_is_not_trusted(job: Path) -> None:
     ssh.write_private(job / "known_hosts", "")
     assert "Host key verification failed" in login(job, ["true"]).stderr
 
 
-def test_another_key_does_not_get_in(job):
+def test_another_key_does_not_get_in(job: Path) -> None:
     ssh.make_key(job / "id_ed25519")
     done = login(job, ["true"])
     assert done.returncode == 255

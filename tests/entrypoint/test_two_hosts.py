@@ -9,9 +9,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from cluster import until
+from cluster import Cluster, Host, MakeCluster, until
 
 SMDDP = {"sagemaker_distributed_dataparallel_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "2"}
 
@@ -36,7 +37,7 @@ print(f"I am rank {rank}", flush=True)
 )
 
 
-def smddprun(cluster):
+def smddprun(cluster: Cluster) -> None:
     """A stand-in that shows that it was there; the real one comes with another wheel."""
     for host in cluster.hosts:
         tool = host.tools / "smddprun"
@@ -47,16 +48,16 @@ def smddprun(cluster):
         tool.chmod(0o755)
 
 
-def reports(cluster):
+def reports(cluster: Cluster) -> dict[int, tuple[str, dict[str, Any]]]:
     """What each rank saw, by rank, with the host whose folder it was found in."""
-    found = {}
+    found: dict[int, tuple[str, dict[str, Any]]] = {}
     for host in cluster.hosts:
         for path in (host.ml / "output" / "data").glob("rank-*.json"):
             found[int(path.stem.partition("-")[2])] = (host.name, json.loads(path.read_text()))
     return found
 
 
-def test_every_rank_gets_its_environment(cluster):
+def test_every_rank_gets_its_environment(cluster: MakeCluster) -> None:
     two = cluster()
     smddprun(two)
     two.job({**SMDDP, "text": json.dumps("two\nlines 'quoted'")}, REPORT, inputs={"my-data": {}})
@@ -80,11 +81,11 @@ def test_every_rank_gets_its_environment(cluster):
     assert sorted(line.partition(">:")[2] for line in two.hosts[0].stdout.splitlines() if "rank" in line) == [
         f"I am rank {rank}" for rank in range(4)
     ]
-    assert all(host.succeeded and host.failure is None for host in two.hosts)
+    assert all(host.succeeded and not host.failed for host in two.hosts)
     assert [host.processes() for host in two.hosts] == [[], []]
 
 
-def test_the_real_smddprun_agrees(cluster):
+def test_the_real_smddprun_agrees(cluster: MakeCluster) -> None:
     real = shutil.which("smddprun", path=str(Path(sys.executable).parent))
     if real is None:
         pytest.skip("the smddp wheel is not installed")
@@ -100,7 +101,7 @@ def test_the_real_smddprun_agrees(cluster):
         assert (seen["MASTER_ADDR"], seen["MASTER_PORT"]) == ("algo-1", "7777")
 
 
-def test_a_plain_mpi_job_has_each_host_s_own_values(cluster):
+def test_a_plain_mpi_job_has_each_host_s_own_values(cluster: MakeCluster) -> None:
     """The toolkit's ranks on other hosts all see the first host's SM_CURRENT_HOST."""
     two = cluster()
     two.job({"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "1"}, REPORT)
@@ -122,7 +123,7 @@ time.sleep(60)
 )
 
 
-def test_a_rank_that_raises_fails_every_host_with_its_traceback(cluster):
+def test_a_rank_that_raises_fails_every_host_with_its_traceback(cluster: MakeCluster) -> None:
     two = cluster()
     two.job(SMDDP, FAIL)
     started = time.monotonic()
@@ -141,7 +142,7 @@ def test_a_rank_that_raises_fails_every_host_with_its_traceback(cluster):
         assert host.processes() == []
 
 
-def test_the_user_s_exit_code_is_every_host_s(cluster):
+def test_the_user_s_exit_code_is_every_host_s(cluster: MakeCluster) -> None:
     two = cluster()
     two.job(
         SMDDP, RANK + "\nif rank == 2:\n    print('no more data', file=sys.stderr)\n    sys.exit(3)\ntime.sleep(60)\n"
@@ -154,7 +155,7 @@ def test_the_user_s_exit_code_is_every_host_s(cluster):
         )
 
 
-def test_a_rank_killed_for_memory_is_named(cluster):
+def test_a_rank_killed_for_memory_is_named(cluster: MakeCluster) -> None:
     two = cluster()
     two.job(SMDDP, RANK + "\nif rank == 1:\n    os.kill(os.getpid(), 9)\ntime.sleep(60)\n")
     two.start()
@@ -167,13 +168,15 @@ def test_a_rank_killed_for_memory_is_named(cluster):
 RUNNING = RANK + "\nopen(f'/opt/ml/output/data/running-{rank}', 'w').close()\ntime.sleep(60)\n"
 
 
-def running(cluster, ranks=4):
+def running(cluster: Cluster, ranks: int = 4) -> None:
     until(lambda: sum(len(list((host.ml / "output" / "data").glob("running-*"))) for host in cluster.hosts) == ranks)
 
 
 @pytest.mark.parametrize(("dies", "lives"), [(1, 0), (0, 1)], ids=["worker", "leader"])
 @pytest.mark.parametrize("launcher", [SMDDP, {}], ids=["smddp", "process"])
-def test_a_host_that_dies_fails_the_other_within_seconds(cluster, dies, lives, launcher):
+def test_a_host_that_dies_fails_the_other_within_seconds(
+    cluster: MakeCluster, dies: int, lives: int, launcher: dict[str, str]
+) -> None:
     two = cluster()
     two.job(launcher, RUNNING)
     two.start()
@@ -199,7 +202,9 @@ signal.signal(signal.SIGTERM, stop)
 
 @pytest.mark.parametrize("stopped", [0, 1], ids=["leader", "worker"])
 @pytest.mark.parametrize("launcher", [SMDDP, {}], ids=["smddp", "process"])
-def test_sigterm_to_one_host_reaches_every_rank_s_handler(cluster, stopped, launcher):
+def test_sigterm_to_one_host_reaches_every_rank_s_handler(
+    cluster: MakeCluster, stopped: int, launcher: dict[str, str]
+) -> None:
     two = cluster()
     script = RUNNING.replace("\nopen", HANDLER.replace("STOP_CODE", "0") + "\nopen")
     two.job(launcher, script)
@@ -213,7 +218,7 @@ def test_sigterm_to_one_host_reaches_every_rank_s_handler(cluster, stopped, laun
     assert [host.processes() for host in two.hosts] == [[], []]
 
 
-def test_sigterm_without_a_handler_ends_with_143_and_says_so(cluster):
+def test_sigterm_without_a_handler_ends_with_143_and_says_so(cluster: MakeCluster) -> None:
     two = cluster()
     two.job(SMDDP, RUNNING)
     two.start()
@@ -224,7 +229,7 @@ def test_sigterm_without_a_handler_ends_with_143_and_says_so(cluster):
     assert all("Stopped by SIGTERM" in host.failure for host in two.hosts)
 
 
-def test_no_host_ends_before_all_are_done(cluster):
+def test_no_host_ends_before_all_are_done(cluster: MakeCluster) -> None:
     two = cluster()
     two.job(
         {}, RUNNING.replace("time.sleep(60)", "while rank and not os.path.exists('/opt/ml/code/go'): time.sleep(0.02)")
@@ -235,14 +240,14 @@ def test_no_host_ends_before_all_are_done(cluster):
     until(lambda: not first.runs("train.py"))
     # Its own part is over; only the other host's is missing.
     assert second.runs("train.py")
-    assert first.process.poll() is None
+    assert first.alive
     assert not first.succeeded
     (second.code / "go").touch()
     assert two.wait() == [0, 0]
     assert first.succeeded
 
 
-def test_a_script_that_fails_on_one_host_fails_all(cluster):
+def test_a_script_that_fails_on_one_host_fails_all(cluster: MakeCluster) -> None:
     two = cluster()
     two.job({}, RANK + "\nif rank == 1:\n    raise RuntimeError('disk is gone')\ntime.sleep(60)\n")
     two.start()
@@ -253,7 +258,7 @@ def test_a_script_that_fails_on_one_host_fails_all(cluster):
 
 
 @pytest.mark.parametrize("late", [0, 1], ids=["leader", "worker"])
-def test_a_failure_after_the_other_host_is_done_fails_both(cluster, late):
+def test_a_failure_after_the_other_host_is_done_fails_both(cluster: MakeCluster, late: int) -> None:
     two = cluster()
     wait = f"while rank == {late} and not os.path.exists('/opt/ml/code/go'): time.sleep(0.02)\n"
     two.job({}, RUNNING.replace("time.sleep(60)", f"{wait}if rank == {late}: sys.exit(9)"))
@@ -261,13 +266,13 @@ def test_a_failure_after_the_other_host_is_done_fails_both(cluster, late):
     running(two, 2)
     early = two.hosts[1 - late]
     until(lambda: not early.runs("train.py"))
-    assert early.process.poll() is None
+    assert early.alive
     (two.hosts[late].code / "go").touch()
     assert two.wait() == [9, 9]
     assert all(f"on algo-{late + 1}" in host.failure and not host.succeeded for host in two.hosts)
 
 
-def test_a_host_that_never_comes_is_named(cluster):
+def test_a_host_that_never_comes_is_named(cluster: MakeCluster) -> None:
     two = cluster()
     two.job(SMDDP, REPORT)
     two.hosts[0].start({"SHOAL_JOIN_TIMEOUT": "1"})
@@ -278,7 +283,7 @@ def test_a_host_that_never_comes_is_named(cluster):
     assert all(host.failure.startswith("algo-2: did not join the job within 1 s") for host in two.hosts)
 
 
-def test_a_leader_that_never_comes_is_named(cluster):
+def test_a_leader_that_never_comes_is_named(cluster: MakeCluster) -> None:
     two = cluster()
     two.job(SMDDP, REPORT)
     two.hosts[1].start({"SHOAL_JOIN_TIMEOUT": "1"})
@@ -286,7 +291,7 @@ def test_a_leader_that_never_comes_is_named(cluster):
     assert two.hosts[1].failure.startswith("algo-1:7593: algo-2 could not join the job")
 
 
-def test_requirements_that_cannot_be_installed_on_one_host_fail_all(cluster):
+def test_requirements_that_cannot_be_installed_on_one_host_fail_all(cluster: MakeCluster) -> None:
     two = cluster()
     two.job(SMDDP, REPORT)
     (two.hosts[1].code / "requirements.txt").write_text("./no-such-package\n")
@@ -297,7 +302,7 @@ def test_requirements_that_cannot_be_installed_on_one_host_fail_all(cluster):
     assert reports(two) == {}
 
 
-def test_private_keys_stay_where_they_were_made(cluster):
+def test_private_keys_stay_where_they_were_made(cluster: MakeCluster) -> None:
     """The leader's key is only on the leader, the host's key only on the worker."""
     two = cluster()
     script = RANK + (
@@ -325,7 +330,7 @@ def test_private_keys_stay_where_they_were_made(cluster):
     }
 
 
-def test_other_ports_can_be_chosen(cluster):
+def test_other_ports_can_be_chosen(cluster: MakeCluster) -> None:
     two = cluster()
     two.job(SMDDP, REPORT)
     two.start({"SHOAL_CONTROL_PORT": "8001", "SHOAL_SSH_PORT": "8002"})
@@ -333,7 +338,7 @@ def test_other_ports_can_be_chosen(cluster):
     assert sorted(reports(two)) == [0, 1, 2, 3]
 
 
-def test_strangers_do_not_get_in(cluster):
+def test_strangers_do_not_get_in(cluster: MakeCluster) -> None:
     """A third machine on the same network is no host of the job, nor can it claim to be one."""
     three = cluster(3)
     three.names = ["algo-1", "algo-2"]
@@ -367,7 +372,7 @@ def test_strangers_do_not_get_in(cluster):
     three.hosts = [*members, stranger]
 
 
-def test_a_hundred_megabytes_do_not_grow_train(cluster):
+def test_a_hundred_megabytes_do_not_grow_train(cluster: MakeCluster) -> None:
     """Output passes through two hosts' worth of pipes and leaves no trace in memory."""
     two = cluster()
     script = RANK + (
@@ -400,7 +405,7 @@ TORCHRUN = {"sagemaker_torch_distributed_enabled": "true", "sagemaker_mpi_num_of
     ],
     ids=["raises", "exits", "ends well"],
 )
-def test_torchrun(cluster, script, code, text):
+def test_torchrun(cluster: MakeCluster, script: str, code: int, text: str | None) -> None:
     """torchrun alone leaves the other host waiting for minutes."""
     pytest.importorskip("torch")
     two = cluster()
@@ -414,7 +419,7 @@ def test_torchrun(cluster, script, code, text):
     assert code or sorted(reports(two)) == [0, 1, 2, 3]
 
 
-def test_sigterm_while_hosts_are_missing_ends_at_once(cluster):
+def test_sigterm_while_hosts_are_missing_ends_at_once(cluster: MakeCluster) -> None:
     two = cluster()
     two.job(SMDDP, REPORT)
     two.hosts[0].start({})
@@ -426,14 +431,14 @@ def test_sigterm_while_hosts_are_missing_ends_at_once(cluster):
     assert two.hosts[0].failure == "Stopped by signal 15 before the script was started."
 
 
-def listening(host, port):
+def listening(host: Host, port: int) -> bool:
     argv = ["ip", "netns", "exec", host.namespace, "ss", "-Hltn", f"sport = {port}"]
     return bool(subprocess.run(argv, capture_output=True, check=True).stdout)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", [SMDDP, {}], ids=["smddp", "process"])
-def test_a_host_that_vanishes_from_the_network_is_noticed(cluster, launcher):
+def test_a_host_that_vanishes_from_the_network_is_noticed(cluster: MakeCluster, launcher: dict[str, str]) -> None:
     """No connection is closed: only the kernel's keep-alives can tell."""
     two = cluster()
     two.job(launcher, RUNNING)
@@ -448,7 +453,7 @@ def test_a_host_that_vanishes_from_the_network_is_noticed(cluster, launcher):
     assert two.hosts[1].failure.startswith("algo-1: died before the job ended")
 
 
-def test_host_names_may_differ_from_the_job_s(cluster):
+def test_host_names_may_differ_from_the_job_s(cluster: MakeCluster) -> None:
     two = cluster()
     for index, host in enumerate(two.hosts):
         host.hostname = f"pod-{index}-x7f"
@@ -463,7 +468,7 @@ def test_host_names_may_differ_from_the_job_s(cluster):
     }
 
 
-def test_a_group_of_the_hosts_can_run_mpi_while_the_others_run_the_script(cluster):
+def test_a_group_of_the_hosts_can_run_mpi_while_the_others_run_the_script(cluster: MakeCluster) -> None:
     """The first host of the group is not the first host of the job: keys still find their way."""
     three = cluster(3)
     groups = [
