@@ -44,7 +44,7 @@ def ensure(client: docker.DockerClient, name: str, base: Base, apt: AptSettings,
     except ImageNotFound:
         pass
     else:
-        if labels.get(RECIPE_LABEL) in (None, recipe(base)):
+        if ORIGIN_LABEL not in labels or labels.get(RECIPE_LABEL) == recipe(base):
             return f"there already ({labels.get(ORIGIN_LABEL, base.pull)})"
     try:
         client.images.pull(base.pull).tag(reference)

@@ -74,7 +74,7 @@ def test_verify_believes_only_what_it_measures(channel: Path, tmp_path: Path, cl
     metrics = json.dumps({"test_accuracy": accuracy + claim_off_by}).encode()
     done = python(EXAMPLE / "verify.py", archive(tmp_path, model_pt=buffer.getvalue(), metrics_json=metrics), channel)
     assert done.returncode == code, done.stderr
-    assert f"measured {accuracy:.4f}" in done.stdout
+    assert f"{accuracy:.4f} measured here" in done.stdout
 
 
 @pytest.mark.slow
