@@ -5,6 +5,7 @@ set -eu
 here=$(dirname "$0")
 . "$here/lib.sh"
 cd "$here/.."
+PATH=$PWD/.venv/bin:$PATH
 
 began=$(date +%s)
 stage() { say "[$(($(date +%s) - began)) s] $*"; }
@@ -16,15 +17,15 @@ trap 'scripts/engine.sh stop' EXIT
 scripts/engine.sh start
 stage "compiling smddp, installing train"
 make --no-print-directory smddp
-.venv/bin/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps ./entrypoint
+pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps ./entrypoint
 stage "building the image 2.13-cpu"
-.venv/bin/shoal build 2.13-cpu >/dev/null
+shoal build 2.13-cpu >/dev/null
 failed=0
 stage "linting"
 scripts/lint.sh || failed=1
 stage "testing the C++ core"
 smddp_core/tests/run.sh || failed=1
 stage "running pytest"
-.venv/bin/pytest -q || failed=1
+pytest -q --durations=10 || failed=1
 stage "done"
 exit $failed
