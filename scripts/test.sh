@@ -5,7 +5,6 @@ set -eu
 here=$(dirname "$0")
 . "$here/lib.sh"
 cd "$here/.."
-PATH=$PWD/.venv/bin:$PATH
 
 began=$(date +%s)
 stage() { say "[$(($(date +%s) - began)) s] $*"; }
@@ -13,6 +12,7 @@ stage() { say "[$(($(date +%s) - began)) s] $*"; }
 stage "setting up"
 need "the tests need these packages, and only root on Debian can install them: $*" "$@"
 scripts/venv.sh
+PATH=$PWD/.venv/bin:$PATH
 trap 'scripts/engine.sh stop' EXIT
 scripts/engine.sh start
 stage "compiling smddp, installing train"
