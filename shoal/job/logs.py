@@ -3,6 +3,7 @@
 Lines are data: no markup, no decoding surprises, no wrapping. On a terminal only the host's name is coloured.
 """
 
+import os
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -37,8 +38,14 @@ class Printer:
             try:
                 self._stream.write(f"{self._prefixes[host]} | {text}\n")
                 self._stream.flush()
-            except (BrokenPipeError, ValueError):
-                return  # nobody reads any more (`shoal run ... | head`); the files have everything
+            except BrokenPipeError:
+                self._discard()  # nobody reads any more (`shoal run ... | head`); the files have everything
+
+    def _discard(self) -> None:
+        """Send what is still to come nowhere: Python would try to flush it at exit, and turn the exit code into 120."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
 
 
 def follow(host: str, chunks: Iterable[bytes], file: Path, printer: Printer) -> None:

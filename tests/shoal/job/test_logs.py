@@ -1,6 +1,7 @@
 """What hosts print: bytes in the files, whole lines with the host's name for the user."""
 
 import io
+import os
 from pathlib import Path
 
 from rich.console import Console
@@ -29,8 +30,10 @@ def test_on_a_terminal_only_the_name_is_coloured(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_has_gone_does_not_lose_the_log(tmp_path: Path) -> None:
-    stream = io.StringIO()
-    printer = Printer(Console(file=stream), ["algo-1"])
-    stream.close()
-    follow("algo-1", CHUNKS, tmp_path / "log", printer)
+    reader, writer = os.pipe()
+    with open(writer, "w") as stream:
+        printer = Printer(Console(file=stream), ["algo-1"])
+        os.close(reader)
+        follow("algo-1", CHUNKS, tmp_path / "log", printer)
+        stream.flush()  # as the interpreter does at exit: it must not fail any more
     assert (tmp_path / "log").read_bytes() == b"".join(CHUNKS)

@@ -15,10 +15,15 @@ from job_folder import JobFolder, socket_group, things_of, until
 
 pytestmark = pytest.mark.engine
 
-# The interpreter itself may lie where only root can read: load everything, then become the other user.
+# Interpreter and packages may lie where only root can read: load everything, then become the other user.
 AS_ANOTHER_USER = """
-import os, sys
+import contextlib, importlib, os, pkgutil, sys
 import encodings.idna, shoal.job.docker_hosts, shoal.job.run
+for package in ("docker", "requests", "rich", "shoal", "typer", "urllib3"):
+    for module in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
+        if not module.name.endswith("__main__"):
+            with contextlib.suppress(ImportError, AssertionError)  # of other systems:
+                importlib.import_module(module.name)
 from shoal.cli import main
 from shoal.job.spec import operation_shape
 operation_shape("CreateTrainingJob", "input")
