@@ -31,7 +31,7 @@ def test_on_a_terminal_only_the_name_is_coloured(tmp_path: Path) -> None:
 
 def test_a_reader_that_has_gone_does_not_lose_the_log(tmp_path: Path) -> None:
     reader, writer = os.pipe()
-    with open(writer, "w") as stream:
+    with os.fdopen(writer, "w") as stream:
         printer = Printer(Console(file=stream), ["algo-1"])
         os.close(reader)
         follow("algo-1", CHUNKS, tmp_path / "log", printer)

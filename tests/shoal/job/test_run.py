@@ -22,7 +22,7 @@ import encodings.idna, shoal.job.docker_hosts, shoal.job.run
 for package in ("docker", "requests", "rich", "shoal", "typer", "urllib3"):
     for module in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
         if not module.name.endswith("__main__"):
-            with contextlib.suppress(ImportError, AssertionError)  # of other systems:
+            with contextlib.suppress(ImportError, AssertionError):  # those for other systems
                 importlib.import_module(module.name)
 from shoal.cli import main
 from shoal.job.spec import operation_shape
