@@ -20,6 +20,7 @@ answers() { # any client will do to ask: the one that builds is chosen later
 
 start() {
     answers && return 0
+    [ "$(id -u)" = 0 ] || die "$sentence"
     need "$sentence" docker.io
     mkdir -p "$state"
     if [ -d /run/systemd/system ]; then

@@ -12,7 +12,7 @@ check() {
 check ruff check --quiet .
 check ruff format --quiet --check .
 # One run a folder: two folders may each have a conftest.py, and mypy knows modules by name.
-for folder in shoal scripts entrypoint/src smddp_core/python tests/shoal/image tests/shoal/job tests/images tests/e2e \
+for folder in shoal scripts entrypoint/src smddp_core/python tests/shoal/image tests/shoal/job tests/images tests/e2e tests/scripts \
     tests/entrypoint tests/smddp; do
     check mypy --no-error-summary "$folder"
 done
