@@ -71,7 +71,7 @@ def run_ranks(
     hosts: str = "",
     env: Mapping[str, str] | None = None,
     may_fail: Sequence[int] = (),
-    limit: float = 40,
+    limit: float = 120,
 ) -> list[Rank]:
     """Starts `size` ranks of `workers/<worker>.py` by the env:// rendezvous and returns how they ended, in rank order.
 
