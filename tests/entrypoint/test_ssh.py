@@ -41,7 +41,8 @@ def job() -> Iterator[Path]:
     assert sshd is not None
     with subprocess.Popen([sshd, "-D", "-f", run / "sshd_config", "-E", run / "log"]) as server:
         try:
-            until(lambda: _answers(port))
+            until(lambda: _answers(port) or server.poll() is not None)
+            assert server.poll() is None, (run / "log").read_text()
             yield run
         finally:
             server.terminate()
