@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,8 @@ from docker.utils.build import exclude_paths
 from shoal.errors import ShoalError
 from shoal.image import base, buildkit, host_settings, measure, render, wheelhouse
 from shoal.image.names import Names, names
+from shoal.image.progress import Progress
 from shoal.image.versions import Versions
-
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ def content_hash(versions: Versions, name: str, root: Path) -> str:
     return digest.hexdigest()
 
 
-def build(client: docker.DockerClient, versions: Versions, name: str, root: Path, report: Report) -> Built:
+def build(client: docker.DockerClient, versions: Versions, name: str, root: Path, progress: Progress) -> Built:
     """Build row `name` unless an image of the same content is there; return it measured and tagged.
 
     Raises:
@@ -66,15 +64,18 @@ def build(client: docker.DockerClient, versions: Versions, name: str, root: Path
         return built
 
     apt = host_settings.apt_settings()
+    progress.busy(f"base {row.base}")
     origin = base.ensure(client, row.base, versions.bases[row.base], apt, state / f"{name}-base.log")
-    report(f"base {row.base}: {origin}")
+    progress.done(f"base {row.base}: {origin}")
+    progress.busy("fetching wheels")
     folder = wheelhouse.fetch(name, row, root, state / f"{name}-wheels.log")
     wheels = list(folder.glob("*.whl"))
-    report(f"wheels: {len(wheels)}, {sum(wheel.stat().st_size for wheel in wheels) / 1e6:.0f} MB")
+    progress.done(f"wheels: {len(wheels)}, {sum(wheel.stat().st_size for wheel in wheels) / 1e6:.0f} MB")
 
     candidate = f"shoal-candidate:{name}"
     log = state / f"{name}-build.log"
-    _docker_build(dockerfile, candidate, versions.bases[row.base].suite, root, log, report)
+    _docker_build(dockerfile, candidate, versions.bases[row.base].suite, root, log, progress)
+    progress.busy("measuring")
     measured = measure.measure(client, candidate, root)
     if wrong := measure.differences(row, measured):
         raise ShoalError("\n".join(f"{name}: {line}" for line in wrong), exit_code=1)
@@ -101,13 +102,9 @@ def _present(client: docker.DockerClient, tags: Names, manifest: Path) -> Built 
     return Built(tags, image.attrs["Size"], record["measured"], fresh=False)
 
 
-def _docker_build(dockerfile: str, tag: str, suite: str, root: Path, log: Path, report: Report) -> None:
-    def on_step(step: str, seconds: float) -> None:
-        if seconds >= 1:
-            report(f"{step} ({seconds:.0f} s)")
-
+def _docker_build(dockerfile: str, tag: str, suite: str, root: Path, log: Path, progress: Progress) -> None:
     path = root / ".shoal" / "Dockerfile"
     path.write_text(dockerfile)
     with host_settings.secrets(suite) as secret_arguments:
         arguments = ["--file", str(path), "--tag", tag, "--target", "sagemaker", *secret_arguments, str(root)]
-        buildkit.build(arguments, log, on_step)
+        buildkit.build(arguments, log, progress)

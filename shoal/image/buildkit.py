@@ -8,14 +8,16 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from shoal.errors import ShoalError
+from shoal.image.progress import Progress
 
 # `#7 [torch 2/2] RUN ...` announces a step; `#7 CACHED`, `#7 DONE 1.2s` and `#7 ERROR` end it.
 _STEP = re.compile(r"^#(\d+) \[([\w-]+) +\d+/\d+\] (.*)$")
 _STEP_WIDTH = 72
+_WORTH_A_LINE_S = 1.0
 _END = re.compile(r"^#(\d+) (CACHED|DONE|ERROR)")
 
 
@@ -44,10 +46,10 @@ def find_client(environ: Mapping[str, str] = os.environ) -> str:
     )
 
 
-def build(arguments: list[str], log: Path, on_step: Callable[[str, float], None]) -> None:
+def build(arguments: list[str], log: Path, progress: Progress) -> None:
     """Run `docker build ARGUMENTS`; the whole output goes to `log`.
 
-    `on_step(step, seconds)` is called when a step that was not in the cache ends.
+    `progress` hears of every step that is not in the cache, and is told when one of a second or more is done.
 
     Raises:
         ShoalError: the build failed; the message has the step and the last words of its output.
@@ -64,20 +66,23 @@ def build(arguments: list[str], log: Path, on_step: Callable[[str, float], None]
         for line in process.stdout:
             stream.write(line)
             tail = [*tail[-200:], line.rstrip()]
-            _follow(line, steps, on_step)
+            _follow(line, steps, progress)
     if process.wait() != 0:
         raise ShoalError(f"docker build failed: {_cause(tail)} (all of it: {log})", exit_code=1)
 
 
-def _follow(line: str, steps: dict[str, tuple[str, float]], on_step: Callable[[str, float], None]) -> None:
+def _follow(line: str, steps: dict[str, tuple[str, float]], progress: Progress) -> None:
     if started := _STEP.match(line):
         number, stage, instruction = started.groups()
         if number not in steps and not instruction.startswith("FROM"):
             steps[number] = (f"{stage}: {_short(instruction)}", time.monotonic())
+            progress.busy(steps[number][0])
     elif ended := _END.match(line):
         step = steps.get(ended.group(1))
         if step is not None and ended.group(2) == "DONE":
-            on_step(step[0], time.monotonic() - step[1])
+            seconds = time.monotonic() - step[1]
+            if seconds >= _WORTH_A_LINE_S:
+                progress.done(f"{step[0]} ({seconds:.0f} s)")
 
 
 def _short(instruction: str) -> str:

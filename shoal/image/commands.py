@@ -1,13 +1,11 @@
 """The verbs on images: `shoal list`, `render`, `lock`, `build`."""
 
 import json
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from shoal import engine
 from shoal.console import err, out
@@ -15,6 +13,7 @@ from shoal.errors import ShoalError
 from shoal.image import build as building
 from shoal.image import lock as locking
 from shoal.image import render as rendering
+from shoal.image.progress import Progress
 from shoal.image.versions import Versions, load
 
 RowName = Annotated[str, typer.Argument(metavar="ROW", help="a row of versions.yaml, e.g. 2.13-cpu")]
@@ -81,13 +80,9 @@ def build(row: RowName, as_json: JsonFlag = False) -> None:
     """Build, measure and tag the image of a row; one of the same content is not built again."""
     root, versions = _versions()
     versions.row(row)  # a misspelt row should not have to wait for the engine
-    start = time.monotonic()
-
-    def report(text: str) -> None:
-        err.print(Text.assemble((f"{time.monotonic() - start:6.1f} s", "dim"), f"  {text}"))
-
-    built = building.build(engine.connect(), versions, row, root, report)
-    report(f"{'built' if built.fresh else 'unchanged'}: {built.size_bytes / 1e6:.0f} MB")
+    with Progress(err) as progress:
+        built = building.build(engine.connect(), versions, row, root, progress)
+        progress.done(f"{'built' if built.fresh else 'unchanged'}: {built.size_bytes / 1e6:.0f} MB")
     if as_json:
         out.print_json(json.dumps(built.manifest()))
     else:

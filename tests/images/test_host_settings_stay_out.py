@@ -1,5 +1,6 @@
 """The host's package settings reach a build, and nothing that leaves it holds them: no layer, no configuration."""
 
+import io
 import os
 import subprocess
 import sys
@@ -11,8 +12,10 @@ from pathlib import Path
 import docker
 import jinja2
 import pytest
+from rich.console import Console
 
 from shoal.image import base, buildkit, host_settings
+from shoal.image.progress import Progress
 from shoal.image.versions import load
 
 pytestmark = pytest.mark.image
@@ -76,7 +79,7 @@ def canary_image(client: docker.DockerClient, tmp_path: Path, monkeypatch: pytes
     tag = "shoal-test:canary"
     with host_settings.secrets(system.suite, {**os.environ, **settings}) as secrets:
         arguments = ["--no-cache", "--file", str(dockerfile), "--tag", tag, *secrets, str(ROOT)]
-        buildkit.build(arguments, tmp_path / "build.log", lambda step, seconds: None)
+        buildkit.build(arguments, tmp_path / "build.log", Progress(Console(file=io.StringIO())))
     yield tag
     client.images.remove(tag, force=True)
 

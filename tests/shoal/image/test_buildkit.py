@@ -1,12 +1,15 @@
 """Finding a docker client with BuildKit, and reading its progress."""
 
+import io
 import os
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from shoal.errors import ShoalError
 from shoal.image import buildkit
+from shoal.image.progress import Progress
 
 
 def client(folder: Path, *, version: str, buildx: bool) -> str:
@@ -73,12 +76,12 @@ def test_a_failed_build_names_the_cause_and_keeps_the_log(tmp_path: Path, monkey
     with pytest.raises(
         ShoalError, match=r"docker build failed: E: Unable to locate package gcc \(all of it: "
     ) as caught:
-        buildkit.build(["."], log, lambda step, seconds: None)
+        buildkit.build(["."], log, Progress(Console(file=io.StringIO())))
     assert caught.value.exit_code == 1
     assert "process did not complete" in log.read_text()
 
 
-def test_steps_are_told_when_they_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_that_took_a_while_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "docker"
     script.write_text(
         "#!/bin/sh\n"
@@ -86,10 +89,13 @@ def test_steps_are_told_when_they_end(tmp_path: Path, monkeypatch: pytest.Monkey
         "echo '#2 [base 2/3] RUN --mount=type=bind,source=a     /build/scripts/apt-install.sh python3'\n"
         "echo '#2 CACHED'\n"
         "echo '#3 [torch 1/1] RUN --mount=type=bind,source=a     /build/scripts/pip-install.sh /build/x.txt'\n"
-        "echo '#3 DONE 3.0s'\n"
+        "sleep 1\n"
+        "echo '#3 DONE 1.0s'\n"
     )
     script.chmod(0o755)
     monkeypatch.setenv("DOCKER", str(script))
-    steps: list[str] = []
-    buildkit.build(["."], tmp_path / "log", lambda step, seconds: steps.append(step))
-    assert steps == ["torch: pip-install.sh x.txt"]
+    screen = io.StringIO()
+    buildkit.build(["."], tmp_path / "log", Progress(Console(file=screen)))
+    assert [line.split(maxsplit=2)[2] for line in screen.getvalue().splitlines()] == [
+        "torch: pip-install.sh x.txt (1 s)"
+    ]
