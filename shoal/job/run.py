@@ -195,7 +195,7 @@ class JobRun:
     def _conclude(self, reason: Reason | None, ends: list[HostEnd], given_up: bool) -> Result:
         status, secondary = final_status(reason)
         failure = failure_reason(ends) if status == "Failed" else ""
-        self._enter(secondary, failure.strip() or str(model_archive(self._plan)))
+        self._enter(secondary, failure.strip() or _shown(model_archive(self._plan)))
         final = description(self._plan, self._history, (status, secondary), failure, ends)
         self._write(final)
         codes = {None: 0, "failed": 1, "max-runtime": MAX_RUNTIME_EXIT_CODE}
@@ -265,6 +265,11 @@ _WHY: dict[Reason | None, str] = {
 
 def _hosts(count: int) -> str:
     return f"{count} host" if count == 1 else f"{count} hosts"
+
+
+def _shown(path: Path) -> str:
+    """Return a path as short as a user at this prompt needs it."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def _free_name(taken: Path) -> str:
