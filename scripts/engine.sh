@@ -18,6 +18,15 @@ answers() { # any client will do to ask: the one that builds is chosen later
     return 1
 }
 
+# An engine that was killed leaves its pid file, and dockerd refuses to start if any process has that number now.
+forget_dead() { # PROGRAM PIDFILE
+    [ -f "$2" ] || return 0
+    case $(readlink "/proc/$(cat "$2")/exe") in # a zombie has a number still, but no program
+    */"$1") ;;
+    *) rm -f "$2" ;;
+    esac
+}
+
 start() {
     answers && return 0
     [ "$(id -u)" = 0 ] || die "$sentence"
@@ -28,6 +37,8 @@ start() {
         systemctl start docker
     else
         say "starting the Docker engine (dockerd, log: .shoal/dockerd.log; stop it with make engine-stop)"
+        forget_dead dockerd /var/run/docker.pid
+        forget_dead containerd /var/run/docker/containerd/containerd.pid
         setsid dockerd >"$log" 2>&1 </dev/null &
         echo $! >"$ours"
     fi
