@@ -15,6 +15,9 @@ from shoal.image.versions import Row
 
 OLDEST_GLIBC, NEWEST_GLIBC = 5, 36  # manylinux_2_5 .. Debian 12's own
 
+# An index that cannot be reached is asked twice, not six times for each of thirty packages.
+_FALLBACK = ("--retries", "1", "--extra-index-url")
+
 
 def locks(name: str, row: Row, root: Path) -> list[Path]:
     """Return the lock files whose wheels the build of row `name` installs.
@@ -67,7 +70,7 @@ def _download(lock: Path, row: Row, folder: Path, log: Path) -> None:
     command += ["--platform", f"manylinux2014_{machine}", "--platform", f"manylinux2010_{machine}"]
     command += ["--dest", str(folder), "--requirement", str(lock)]
     # The host's own sources first: asking a public index that cannot be reached costs minutes of retries.
-    attempts = [command] if row.torch_index is None else [command, [*command, "--extra-index-url", row.torch_index]]
+    attempts = [command] if row.torch_index is None else [command, [*command, *_FALLBACK, row.torch_index]]
     for attempt in attempts:
         done = subprocess.run(attempt, capture_output=True, text=True, check=False)
         with log.open("a") as stream:
@@ -77,6 +80,7 @@ def _download(lock: Path, row: Row, folder: Path, log: Path) -> None:
     errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or ["pip download failed"]
     raise ShoalError(
         f"{lock.name}: {errors[-1].removeprefix('ERROR: ')} "
-        f"(looked where this machine's pip looks, then in {row.torch_index}; all of it: {log})",
+        f"(looked where this machine's pip looks, then in {row.torch_index}): "
+        f"give pip a find-links folder or an index that has it (all of it: {log})",
         exit_code=3,
     )
