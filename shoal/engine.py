@@ -15,7 +15,7 @@ def connect() -> docker.DockerClient:
     try:
         client = docker.from_env()
         client.ping()
-    except DockerException as error:
+    except (DockerException, ValueError) as error:  # ValueError: a DOCKER_HOST that is no address
         raise ShoalError(
             f"no Docker engine answers ({error}): start one, set DOCKER_HOST, or run `make engine`", exit_code=3
         ) from error

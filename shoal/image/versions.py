@@ -18,6 +18,8 @@ from shoal.errors import ShoalError
 
 # Three numbers, as upstream publishes it: `2.13` would be a floor, not a version.
 Release = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+\.\d+$")]
+# A row's name is the name of files and of tags.
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 PythonMinor = Annotated[str, StringConstraints(pattern=r"^3\.\d+$")]
 
 # The Python versions each torch minor has wheels for, first and last (source: the registry's file lists).
@@ -88,8 +90,8 @@ class Row(_Strict):
 class Versions(_Strict):
     """The whole file, rows with the defaults filled in."""
 
-    bases: dict[str, Base]
-    rows: dict[str, Row]
+    bases: dict[Name, Base]
+    rows: dict[Name, Row]
 
     @model_validator(mode="after")
     def _bases_fit(self) -> "Versions":
@@ -142,12 +144,16 @@ def load(path: Path) -> Versions:
     """
     try:
         data = yaml.load(path.read_text(), _UniqueKeyLoader)
-    except OSError as error:
-        raise ShoalError(f"{path.name}: cannot be read: {error.strerror} ({path})") from error
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ShoalError(f"{path.name}: cannot be read: {why} ({path})") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f" line {mark.line + 1}, column {mark.column + 1}:" if mark else ""
         raise ShoalError(f"{path.name}:{where} {error.problem}") from error
+    except (yaml.YAMLError, RecursionError, TypeError, ValueError) as error:
+        # A zero byte, a thousand brackets, a key that is a list, the 45th of a 13th month.
+        raise ShoalError(f"{path.name}: not a file of versions: {' '.join(str(error).split())}") from error
     return parse(data, path.name)
 
 
@@ -160,6 +166,8 @@ def parse(data: object, name: str = "versions.yaml") -> Versions:
     if not isinstance(data, dict) or not isinstance(data.get("rows"), dict):
         raise ShoalError(f"{name}: expected a mapping with the keys defaults, bases and rows")
     defaults = data.get("defaults") or {}
+    if not isinstance(defaults, dict):
+        raise ShoalError(f"{name}: defaults: expected a mapping, not {defaults!r}")
     if unknown := set(defaults) - set(Row.model_fields):
         raise ShoalError(f"{name}: defaults: {_unknown(sorted(unknown)[0], Row)}")
     rows = {key: {**defaults, **row} if isinstance(row, dict) else row for key, row in data["rows"].items()}

@@ -39,7 +39,8 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the final description on stdout.")] = False,
 ) -> None:
     """Run a training job on this machine: one container a host, results in a folder."""
-    signal.signal(signal.SIGINT, _leave)  # until the job listens itself: nothing has been started or written
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # as it is for a command that a script puts in the background
+        signal.signal(signal.SIGINT, _leave)  # until the job listens itself: nothing has been started or written
     # Imported here: `validate` needs no Docker SDK, and other verbs none of this.
     from shoal.job import docker_hosts
     from shoal.job.run import JobRun

@@ -11,6 +11,7 @@ from typing import Any
 from shoal.job.plan import Plan
 from shoal.job.supervise import Reason
 
+_NOT_FOUND = 127  # as a shell, and the engine's init, say
 FAILURE_CHARACTERS = 1024  # of the failure file, as the service shows them
 
 # Why the hosts were stopped -> TrainingJobStatus, SecondaryStatus.
@@ -67,6 +68,8 @@ def failure_reason(ends: list[HostEnd]) -> str:
     why = f"exit code {first.exit_code}"
     if first.out_of_memory:
         why += " (out of memory: killed by the kernel)"
+    elif first.exit_code == _NOT_FOUND:
+        why += " (its command, or a command in it, was not found)"
     elif first.exit_code > 128:
         why += f" (signal {first.exit_code - 128})"
     return f"AlgorithmError: {first.name} ended with {why}"

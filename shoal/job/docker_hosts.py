@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlparse
 
 import docker
-from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound, NullResource
 from docker.models.containers import Container
 from docker.types import DeviceRequest, Ulimit
 from docker.types import Mount as BindMount
@@ -75,6 +75,8 @@ class Hosts:
             network=network,
             networking_config={network: self._client.api.create_endpoint_config(aliases=[host.name])},
             labels=self._labels,
+            # A signal that arrives before the command has installed its handlers would be lost to process 1.
+            init=True,
             environment=plan.environment,
             mounts=[BindMount(m.target, str(m.source), type="bind", read_only=True) for m in host.mounts],
             # Loader workers and collectives share memory through /dev/shm; Docker's default of 64 MB stops both.
@@ -147,7 +149,7 @@ def require_image(client: docker.DockerClient, name: str, similar: Callable[[str
     """Refuse an image that the engine does not have."""
     try:
         client.images.get(name)
-    except (ImageNotFound, APIError) as error:
+    except (ImageNotFound, NullResource, APIError) as error:
         tags = sorted(tag for image in client.images.list() for tag in image.tags)
         close = similar(name, tags)
         have = f"; there is {', '.join(close)}" if close else ""

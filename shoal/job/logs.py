@@ -3,7 +3,6 @@
 Lines are data: no markup, no decoding surprises, no wrapping. On a terminal only the host's name is coloured.
 """
 
-import os
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,6 +11,9 @@ from rich.color import ColorSystem
 from rich.console import Console
 from rich.style import Style
 
+from shoal.console import discard
+
+_LONGEST_LINE = 1 << 20  # bytes
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
 
 
@@ -34,24 +36,20 @@ class Printer:
         """Print one line of a host."""
         # A progress bar redraws its line after each \r: what it drew last is what a reader would see.
         text = line.decode(errors="replace").rstrip("\r\n").rpartition("\r")[2]
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        text = text.encode(encoding, "replace").decode(encoding)
         with self._lock:
             try:
                 self._stream.write(f"{self._prefixes[host]} | {text}\n")
                 self._stream.flush()
-            except BrokenPipeError:
-                self._discard()  # nobody reads any more (`shoal run ... | head`); the files have everything
-
-    def _discard(self) -> None:
-        """Send what is still to come nowhere: Python would try to flush it at exit, and turn the exit code into 120."""
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self._stream.fileno())
-        os.close(nowhere)
+            except OSError:
+                discard(self._stream)  # nobody reads any more (`shoal run ... | head`); the files have everything
 
 
 def follow(host: str, chunks: Iterable[bytes], file: Path, printer: Printer) -> None:
     """Copy a host's output to `file` and, line by line, to the printer, until it ends."""
     with file.open("wb", buffering=0) as log:
-        rest, full = b"", False
+        lines, full = _Lines(), False
         for chunk in chunks:
             try:
                 log.write(chunk if not full else b"")
@@ -59,8 +57,29 @@ def follow(host: str, chunks: Iterable[bytes], file: Path, printer: Printer) -> 
                 # Go on reading: a host whose output nobody takes stands still.
                 full = True
                 printer.line(host, f"shoal: {file} is not complete: {error.strerror}".encode())
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
+            for line in lines.feed(chunk):
                 printer.line(host, line)
-        if rest:
+        if rest := lines.rest():
             printer.line(host, rest)
+
+
+class _Lines:
+    """Cuts a stream into lines; one without end is cut where a terminal's reader has long given up."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the lines that are complete now."""
+        *complete, rest = chunk.split(b"\n")
+        if complete:
+            complete[0] = self.rest() + complete[0]
+        self._pieces.append(rest)
+        self._size += len(rest)
+        return complete if self._size < _LONGEST_LINE else [*complete, self.rest()]
+
+    def rest(self) -> bytes:
+        """Return what has no end yet, and forget it."""
+        rest, self._pieces, self._size = b"".join(self._pieces), [], 0
+        return rest

@@ -33,7 +33,7 @@ from shoal.job.supervise import STOP_GRACE_S, Reason, Supervisor
 
 MAX_RUNTIME_EXIT_CODE = 124  # as timeout(1)
 _CANNOT_START = 127  # as a shell says of a command that cannot be executed
-_LOG_TAIL_S = 10.0  # for the last lines of a host that has ended
+_LOG_POLL_S = 0.2  # how soon Ctrl-C ends the wait for the last lines of a host that has ended
 _ENGINE_ERRORS = (DockerException, RequestException)
 
 
@@ -97,7 +97,16 @@ class JobRun:
         interrupts_before = len(self._interrupts)
         self._enter("Uploading", "all hosts have ended")
         ends = [self._end(hosts, name) for name in supervisor.hosts]
-        given_up = self._collect(hosts, interrupts_before)
+        lost: OSError | None = None
+        given_up = False
+        try:
+            given_up = self._collect(hosts, interrupts_before)
+        except OSError as error:
+            # Without its traceback: the frames in it keep the engine's half-read answer open, and the engine would
+            # wait a minute for its end before it removes the host.
+            lost = OSError(error.errno, error.strerror, error.filename)
+        if lost is not None:
+            raise lost
         return self._conclude(supervisor.reason, ends, given_up)
 
     def _start(self, hosts: Hosts, supervisor: Supervisor) -> None:
@@ -134,8 +143,11 @@ class JobRun:
             except queue.Empty:
                 continue
             self._take_note(event, supervisor)
+        before = len(self._interrupts)
         for follower in self._followers:
-            follower.join(_LOG_TAIL_S)
+            # A reader that stalls (a pager) stalls this, as it would any program; the log file must become whole.
+            while follower.is_alive() and len(self._interrupts) == before:
+                follower.join(_LOG_POLL_S)
 
     def _take_note(self, event: tuple[str, int] | BaseException | None, supervisor: Supervisor) -> None:
         if isinstance(event, BaseException):

@@ -19,6 +19,7 @@ from shoal.job.shape import Problem, check, show
 Request = dict[str, Any]
 
 FILE_SCHEME = "file://"
+_LONGEST_RUN_S = 28 * 24 * 3600  # the service's
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,12 @@ class JobFile:
 
     def local_path(self, uri: str) -> Path:
         """Return the path a `file://` URI names; a relative one starts at the job file's folder."""
-        return (self.path.parent / unquote(uri.removeprefix(FILE_SCHEME))).resolve()
+        try:
+            path = (self.path.parent / unquote(uri.removeprefix(FILE_SCHEME))).resolve()
+            path.exists()
+        except (OSError, RuntimeError, ValueError) as error:  # too long, a loop of links, a zero byte
+            raise ShoalError(f"{self.path}: {show(uri)} is no path of this machine: {error}") from error
+        return path
 
 
 def load(path: Path) -> JobFile:
@@ -95,6 +101,7 @@ def _rules(request: Request) -> list[Problem]:
             found.append(Problem("ResourceConfig", "needs InstanceType and InstanceCount, or InstanceGroups"))
         if "StoppingCondition" not in request:
             found.append(Problem("StoppingCondition", 'is required and missing: {"MaxRuntimeInSeconds": 86400}'))
+    found += _too_long(request)
     for place, count in _counts(resources):
         if count < 1:
             found.append(Problem(place, f"{count} is less than 1"))
@@ -106,6 +113,13 @@ def _rules(request: Request) -> list[Problem]:
         if len(channel["DataSource"]) != 1:
             found.append(Problem(f"{place}.DataSource", "needs exactly one source, such as S3DataSource"))
     return found
+
+
+def _too_long(request: Request) -> list[Problem]:
+    seconds = request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", 0)
+    if seconds <= _LONGEST_RUN_S:
+        return []
+    return [Problem("StoppingCondition.MaxRuntimeInSeconds", f"{seconds} is more than {_LONGEST_RUN_S}")]
 
 
 def _counts(resources: Request) -> list[tuple[str, int]]:
@@ -128,7 +142,7 @@ def _parse(path: Path) -> Request:
             value = yaml.safe_load(text)
         else:
             value = json.loads(text, object_pairs_hook=_no_duplicates)
-    except (ValueError, yaml.YAMLError) as error:
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise ShoalError(f"{path}: {' '.join(str(error).split())}") from error
     if not isinstance(value, dict):
         raise ShoalError(f"{path}: {show(value)} is not a CreateTrainingJob request: the file must hold an object")

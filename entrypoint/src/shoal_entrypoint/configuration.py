@@ -82,7 +82,7 @@ class Job(NamedTuple):
 
     def enabled(self, flag: str) -> bool:
         """Whether a launcher's flag is on."""
-        return self.framework_parameters.get(flag) is True
+        return _is_on(self.framework_parameters.get(flag))
 
     @property
     def in_distribution(self) -> bool:
@@ -193,7 +193,7 @@ def _log_level(path: Path, reserved: Mapping[str, Any], environ: Mapping[str, st
         value = environ.get("SAGEMAKER_CONTAINER_LOG_LEVEL") or _LOG_LEVEL_INFO
     try:
         return int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise JobError(f"{path}: sagemaker_container_log_level: a number was expected, not {value!r}") from None
 
 
@@ -202,11 +202,16 @@ def _region(reserved: Mapping[str, Any], environ: Mapping[str, str]) -> str:
     return str(reserved.get("sagemaker_region") or next((environ[name] for name in names if environ.get(name)), ""))
 
 
+def _is_on(value: Any) -> bool:
+    """Whether a flag is on: true, or the word in any spelling (Python's True, or quoted once more)."""
+    return value is True or (isinstance(value, str) and value.strip('"').lower() == "true")
+
+
 def _distribution_groups(parameters: Mapping[str, Any], resource: Resource) -> tuple[str, ...]:
     named = parameters.get("sagemaker_distribution_instance_groups")
     if named:
         return tuple(str(name) for name in named)
-    return (resource.current_group,) if any(parameters.get(flag) is True for flag in _ENABLE_FLAGS) else ()
+    return (resource.current_group,) if any(_is_on(parameters.get(flag)) for flag in _ENABLE_FLAGS) else ()
 
 
 def _distribution_hosts(groups: tuple[str, ...], resource: Resource) -> tuple[str, ...]:

@@ -80,3 +80,31 @@ def test_text_that_is_not_the_right_yaml(tmp_path: Path, text: str, message: str
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ShoalError, match="cannot be read: No such file"):
         load(tmp_path / "versions.yaml")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"rows: {\xe9: 1}",
+        b"rows: {a\x00: 1}",
+        b"rows: {? [a, b] : 1}",
+        b"rows: {a: {ga: 2026-13-45}}",
+        b"[" * 3000,
+        b"defaults: [torch]\nrows: {}\nbases: {}",
+    ],
+)
+def test_hostile_content_is_one_line(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "versions.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ShoalError) as caught:
+        load(path)
+    assert str(caught.value).startswith("versions.yaml: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["../../pwn", "", "A B", "[red]x"])
+def test_a_row_s_name_can_be_a_file_s(name: str) -> None:
+    data = copy.deepcopy(DATA)
+    data["rows"][name] = data["rows"][ROW]
+    with pytest.raises(ShoalError, match="should match pattern"):
+        parse(data)

@@ -37,3 +37,21 @@ def test_a_reader_that_has_gone_does_not_lose_the_log(tmp_path: Path) -> None:
         follow("algo-1", CHUNKS, tmp_path / "log", printer)
         stream.flush()  # as the interpreter does at exit: it must not fail any more
     assert (tmp_path / "log").read_bytes() == b"".join(CHUNKS)
+
+
+def test_output_without_newlines_is_passed_on_in_pieces(tmp_path: Path) -> None:
+    screen = io.StringIO()
+    piece = b"x" * 65536
+    follow("algo-1", [piece] * 40, tmp_path / "log", Printer(Console(file=screen), ["algo-1"]))
+    assert (tmp_path / "log").read_bytes() == piece * 40
+    assert [len(line) for line in screen.getvalue().splitlines()] == [
+        len("algo-1 | ") + size for size in (1 << 20, 1 << 20, 8 * 65536)
+    ]
+
+
+def test_what_a_terminal_cannot_show_is_replaced(tmp_path: Path) -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    follow("algo-1", ["héllo\nlast\n".encode()], tmp_path / "log", Printer(Console(file=stream), ["algo-1"]))
+    assert raw.getvalue() == b"algo-1 | h?llo\nalgo-1 | last\n"
+    assert (tmp_path / "log").read_text() == "héllo\nlast\n"

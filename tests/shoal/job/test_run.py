@@ -128,8 +128,8 @@ def test_a_command_that_cannot_be_executed_is_a_failed_job(job: JobFolder, engin
     job.request["AlgorithmSpecification"]["ContainerEntrypoint"] = ["/no/such/program"]
     done = job.shoal("run")
     assert done.returncode == 1
-    assert "algo-1 could not be started" in job.described["FailureReason"]
-    assert "/no/such/program" in done.stderr
+    assert "exit code 127 (its command, or a command in it, was not found)" in job.described["FailureReason"]
+    assert "/no/such/program" in done.stdout  # in the host's log: its init says so
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -86,7 +86,7 @@ def _count(parameters: Mapping[str, Any], name: str) -> int | None:
         return None
     try:
         count = int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # OverflowError: Infinity, which Python reads as JSON
         count = 0
     if count < 1:
         raise JobError(f"hyperparameters.json: {name}: a whole number of at least 1 was expected, not {value!r}")
