@@ -61,40 +61,46 @@ def test_a_client_without_buildkit_does_not_count(path_of: dict[str, str]) -> No
         buildkit.find_client({"PATH": str(Path(path_of["new without buildx"]).parent)})
 
 
-def test_a_failed_build_names_the_cause_and_keeps_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = tmp_path / "docker"
-    script.write_text(
-        "#!/bin/sh\n"
-        '[ "$1" = buildx ] && exit 0\n'
-        "echo '#5 [base 2/3] RUN /build/scripts/apt-install.sh gcc'\n"
-        "echo '#5 0.512 E: Unable to locate package gcc'\n"
-        "echo '#5 ERROR: process did not complete'\n"
-        "exit 1\n"
-    )
+def builds(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str, code: int = 0) -> None:
+    """Make $DOCKER a client that has BuildKit, prints these lines as a build's progress and exits with `code`."""
+    script = folder / "docker"
+    printed = "".join(f"echo '{line}'\n" for line in lines)
+    script.write_text(f'#!/bin/sh\n[ "$1" = buildx ] && exit 0\n{printed}exit {code}\n')
     script.chmod(0o755)
     monkeypatch.setenv("DOCKER", str(script))
+
+
+def test_a_failed_build_names_the_cause_and_keeps_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builds(
+        tmp_path,
+        monkeypatch,
+        "#5 [base 2/3] RUN /build/scripts/apt-install.sh gcc",
+        "#5 0.512 E: Unable to locate package gcc",
+        "#5 ERROR: process did not complete",
+        code=1,
+    )
     log = tmp_path / "build.log"
-    with pytest.raises(
-        ShoalError, match=r"docker build failed: E: Unable to locate package gcc \(all of it: "
-    ) as caught:
+    with pytest.raises(ShoalError, match=r"failed: E: Unable to locate package gcc \(all of it: ") as caught:
         buildkit.build(["."], log, Progress(Console(file=io.StringIO())))
     assert caught.value.exit_code == 1
     assert "process did not complete" in log.read_text()
 
 
-def test_steps_that_took_a_while_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = tmp_path / "docker"
-    script.write_text(
-        "#!/bin/sh\n"
-        "echo '#1 [base 1/3] FROM docker.io/library/shoal-base:debian12'\n"
-        "echo '#2 [base 2/3] RUN --mount=type=bind,source=a     /build/scripts/apt-install.sh python3'\n"
-        "echo '#2 CACHED'\n"
-        "echo '#3 [torch 1/1] RUN --mount=type=bind,source=a     /build/scripts/pip-install.sh /build/x.txt'\n"
-        "sleep 1.2\n"
-        "echo '#3 DONE 1.0s'\n"
+@pytest.mark.parametrize(("worth_a_line_s", "told"), [(0.0, True), (1e6, False)])
+def test_steps_that_took_a_while_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worth_a_line_s: float, told: bool
+) -> None:
+    monkeypatch.setattr(buildkit, "_WORTH_A_LINE_S", worth_a_line_s)
+    builds(
+        tmp_path,
+        monkeypatch,
+        "#1 [base 1/3] FROM docker.io/library/shoal-base:debian12",
+        "#2 [base 2/3] RUN --mount=type=bind,source=a     /build/scripts/apt-install.sh python3",
+        "#2 CACHED",
+        "#3 [torch 1/1] RUN --mount=type=bind,source=a     /build/scripts/pip-install.sh /build/x.txt",
+        "#3 DONE 3.0s",
     )
-    script.chmod(0o755)
-    monkeypatch.setenv("DOCKER", str(script))
     screen = io.StringIO()
     buildkit.build(["."], tmp_path / "log", Progress(Console(file=screen)))
-    assert re.fullmatch(r" *[\d.]+ s  torch: pip-install\.sh x\.txt \(\d+ s\)\n", screen.getvalue())
+    expected = r" *[\d.]+ s  torch: pip-install\.sh x\.txt \(\d+ s\)\n" if told else ""
+    assert re.fullmatch(expected, screen.getvalue())
