@@ -127,10 +127,18 @@ def start_server(
     while not _answers(port):
         supervisor.wait(lambda: server.returncode is not None, timeout=0.02)
         if server.returncode is not None or time.monotonic() > end:
-            said = log_file.read_text(errors="replace").strip() if log_file.exists() else ""
-            hint = f" SHOAL_SSH_PORT sets another port than {port}, the same on every host."
-            raise JobError(f"sshd: did not start: {said.splitlines()[-1] if said else 'no message'}.{hint}")
+            raise JobError(
+                f"sshd: did not start: {reason_of(log_file)}. SHOAL_SSH_PORT sets another port than {port}, "
+                "the same on every host."
+            )
     return server
+
+
+def reason_of(log_file: Path) -> str:
+    """What failed, by sshd's log: not always its last line. With its port taken in IPv4 only, sshd goes on with IPv6."""
+    said = log_file.read_text(errors="replace").strip().splitlines() if log_file.exists() else []
+    failed = [line for line in said if "failed" in line]
+    return (failed or said or ["no message"])[-1].rstrip(".")
 
 
 def _answers(port: int) -> bool:
