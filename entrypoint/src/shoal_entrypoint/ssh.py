@@ -135,7 +135,7 @@ def start_server(
 
 
 def reason_of(log_file: Path) -> str:
-    """What failed, by sshd's log; not always its last line: with its port taken in IPv4 only, sshd goes on with IPv6."""
+    """What failed, by sshd's log; not always its last line: with its port taken in IPv4, sshd goes on with IPv6."""
     said = log_file.read_text(errors="replace").strip().splitlines() if log_file.exists() else []
     failed = [line for line in said if "failed" in line]
     return (failed or said or ["no message"])[-1].rstrip(".")
