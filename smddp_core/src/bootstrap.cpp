@@ -16,6 +16,7 @@
 #include "smddp/errors.hpp"
 #include "transport/arena.hpp"
 #include "transport/interface.hpp"
+#include "transport/mesh.hpp"
 
 namespace smddp {
 namespace {
@@ -146,7 +147,7 @@ class Bootstrap {
     }
     Connections made = connect_peers(listener, table.ranks, options_.rank, wanted, table.nonce, deadline_);
     links.control = std::make_unique<Control>(options_.rank, std::move(made.control));
-    if (!wanted.data.empty()) links.mesh = std::make_unique<Mesh>(std::move(made.data), *links.control);
+    if (!wanted.data.empty()) links.wire = std::make_unique<Mesh>(std::move(made.data), *links.control);
   }
 
   // The host's first rank makes the segment, the others map it. A failure travels under the same key as the name.
@@ -208,15 +209,20 @@ class Bootstrap {
     const Env& env = options_.env;
     const Topology& topology = links.topology;
     std::unique_ptr<Tier> host;
+    if (arena && links.wire)
+      arena->while_waiting([wire = links.wire.get()](const Op& op) {
+        if (!wire->idle()) wire->progress(op);
+        return !wire->idle();
+      });
     if (arena) host = std::make_unique<HostTier>(std::move(*arena), env.one_shot_bytes);
     if (topology.path == Path::host) {
       links.tier = std::move(host);
     } else if (topology.path == Path::flat) {
       std::vector<int> everyone(static_cast<std::size_t>(topology.size));
       std::iota(everyone.begin(), everyone.end(), 0);
-      links.tier = std::make_unique<NetTier>(*links.mesh, everyone, topology.rank, env.net_block_bytes);
+      links.tier = std::make_unique<NetTier>(*links.wire, everyone, topology.rank, env.net_block_bytes);
     } else {
-      auto rail = std::make_unique<NetTier>(*links.mesh, topology.rail(), topology.host, env.net_block_bytes);
+      auto rail = std::make_unique<NetTier>(*links.wire, topology.rail(), topology.host, env.net_block_bytes);
       links.tier = std::make_unique<Hierarchy>(topology, std::move(host), std::move(rail));
     }
   }

@@ -6,7 +6,7 @@
 #include "collective/tier.hpp"
 #include "smddp/communicator.hpp"
 #include "transport/control.hpp"
-#include "transport/mesh.hpp"
+#include "transport/wire.hpp"
 
 namespace smddp {
 
@@ -14,8 +14,8 @@ namespace smddp {
 struct Links {
   Topology topology;
   std::unique_ptr<Control> control;
-  std::unique_ptr<Mesh> mesh;  ///< Absent on Path::host.
-  std::unique_ptr<Tier> tier;  ///< Ranks of the tier are the group's. Uses mesh and control.
+  std::unique_ptr<Wire> wire;  ///< Between hosts. Absent on Path::host.
+  std::unique_ptr<Tier> tier;  ///< Ranks of the tier are the group's. Uses wire and control.
 };
 
 /// Meets the other ranks. Rank 0 reads every rank's record and publishes one table, so that the store sees a number of

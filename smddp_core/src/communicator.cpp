@@ -31,7 +31,7 @@ class Communicator::Impl {
     // In the child of a fork the connections and their locks are the parent's: touch nothing.
     if (::getpid() != pid_) {
       links_.tier.release();
-      links_.mesh.release();
+      links_.wire.release();
       links_.control.release();
     }
   }

@@ -16,8 +16,8 @@ constexpr std::size_t kDirectBroadcastBytes = std::size_t{64} << 10;
 
 }  // namespace
 
-NetTier::NetTier(Mesh& mesh, std::vector<int> members, int rank, std::size_t block_bytes)
-    : mesh_(mesh),
+NetTier::NetTier(Wire& wire, std::vector<int> members, int rank, std::size_t block_bytes)
+    : wire_(wire),
       members_(std::move(members)),
       me_(rank),
       block_bytes_(block_bytes),
@@ -29,15 +29,15 @@ void NetTier::post_headers(const Op& op) {
   for (int k = 1; k < size(); ++k) {
     const int r = after(k);
     OpHeader& theirs = headers_[static_cast<std::size_t>(r)];
-    mesh_.send(global(r), &op.header, sizeof(OpHeader));
-    mesh_.recv(global(r), &theirs, sizeof(OpHeader),
+    wire_.send(global(r), &op.header, sizeof(OpHeader));
+    wire_.recv(global(r), &theirs, sizeof(OpHeader),
                [this, &op, &theirs, r] { check_same(op, global(me_), theirs, global(r)); });
   }
 }
 
 void NetTier::barrier(const Op& op) {
   post_headers(op);
-  mesh_.run(op);
+  wire_.run(op);
 }
 
 void NetTier::broadcast(const Op& op, void* data, std::size_t bytes, int root) {
@@ -47,28 +47,28 @@ void NetTier::broadcast(const Op& op, void* data, std::size_t bytes, int root) {
   // `relay(r)` is called where part r of the message is in place, and sends it to everyone who lacks it.
   const auto relay = [&](int r) {
     for (int k = 1; k < size(); ++k)
-      if (after(k) != root) mesh_.send(global(after(k)), bytes_at(data, part(r).first), part(r).count);
+      if (after(k) != root) wire_.send(global(after(k)), bytes_at(data, part(r).first), part(r).count);
   };
   if (me_ == root) {
     for (int k = 1; k < size(); ++k) {
       const int r = after(k);
       if (scatter)
-        mesh_.send(global(r), bytes_at(data, part(r).first), part(r).count);
+        wire_.send(global(r), bytes_at(data, part(r).first), part(r).count);
       else
-        mesh_.send(global(r), data, bytes);
+        wire_.send(global(r), data, bytes);
     }
     if (scatter) relay(root);
   } else if (!scatter) {
-    mesh_.recv(global(root), data, bytes);
+    wire_.recv(global(root), data, bytes);
   } else {
-    mesh_.recv(global(root), bytes_at(data, part(me_).first), part(me_).count, [&] { relay(me_); });
-    mesh_.recv(global(root), bytes_at(data, part(root).first), part(root).count);
+    wire_.recv(global(root), bytes_at(data, part(me_).first), part(me_).count, [&] { relay(me_); });
+    wire_.recv(global(root), bytes_at(data, part(root).first), part(root).count);
     for (int k = 1; k < size(); ++k) {
       const int r = after(k);
-      if (r != root) mesh_.recv(global(r), bytes_at(data, part(r).first), part(r).count);
+      if (r != root) wire_.recv(global(r), bytes_at(data, part(r).first), part(r).count);
     }
   }
-  mesh_.run(op);
+  wire_.run(op);
 }
 
 void NetTier::all_gather(const Op& op, const std::vector<MutableBlock>& blocks) {
@@ -77,10 +77,10 @@ void NetTier::all_gather(const Op& op, const std::vector<MutableBlock>& blocks) 
   for (int k = 1; k < size(); ++k) {
     const int r = after(k);
     const MutableBlock& theirs = blocks[static_cast<std::size_t>(r)];
-    mesh_.send(global(r), mine.data, mine.bytes);
-    mesh_.recv(global(r), theirs.data, theirs.bytes);
+    wire_.send(global(r), mine.data, mine.bytes);
+    wire_.recv(global(r), theirs.data, theirs.bytes);
   }
-  mesh_.run(op);
+  wire_.run(op);
 }
 
 void NetTier::reduce_piece(const Collect& collect, const Reduction& reduction, std::size_t at, std::size_t count) {
@@ -94,10 +94,10 @@ void NetTier::reduce_piece(const Collect& collect, const Reduction& reduction, s
   }
   reduce_into(collect.out + at * out_width, sources_.data(), size(), count, reduction);
   if (!collect.send_back) return;
-  for (int k = 1; k < size(); ++k) mesh_.send(global(after(k)), collect.out + at * out_width, count * out_width);
+  for (int k = 1; k < size(); ++k) wire_.send(global(after(k)), collect.out + at * out_width, count * out_width);
 }
 
-// `collect` and `reduction` must live until the mesh has run.
+// `collect` and `reduction` must live until the wire has run.
 void NetTier::post_collect(const Collect& collect, const Reduction& reduction) {
   if (collect.count == 0) return;
   const std::size_t width = size_of(reduction.in);
@@ -109,7 +109,7 @@ void NetTier::post_collect(const Collect& collect, const Reduction& reduction) {
     std::byte* shard = incoming + static_cast<std::size_t>(r < me_ ? r : r - 1) * collect.count * width;
     for (std::size_t at = 0; at < collect.count; at += step) {
       const std::size_t count = std::min(step, collect.count - at);
-      mesh_.recv(global(r), shard + at * width, count * width, [this, &collect, &reduction, at, count, step] {
+      wire_.recv(global(r), shard + at * width, count * width, [this, &collect, &reduction, at, count, step] {
         if (++arrived_[at / step] == size() - 1) reduce_piece(collect, reduction, at, count);
       });
     }
@@ -131,7 +131,7 @@ void NetTier::reduce_scatter(const Op& op, const std::vector<Block>& blocks, voi
     const auto block_at = [&](int r) { return bytes_at(blocks[static_cast<std::size_t>(r)].data, at * in_width); };
     if (at == 0) post_headers(op);
     for (int k = 1; k < size(); ++k)
-      if (piece(after(k)) > 0) mesh_.send(global(after(k)), block_at(after(k)), piece(after(k)) * in_width);
+      if (piece(after(k)) > 0) wire_.send(global(after(k)), block_at(after(k)), piece(after(k)) * in_width);
     Collect collect;
     collect.count = piece(me_);
     if (collect.count > 0) {
@@ -139,7 +139,7 @@ void NetTier::reduce_scatter(const Op& op, const std::vector<Block>& blocks, voi
       collect.out = bytes_at(out, at * size_of(reduction.out));
     }
     post_collect(collect, reduction);
-    mesh_.run(op);
+    wire_.run(op);
     at += step;
   } while (at < longest);
 }
@@ -155,7 +155,7 @@ void NetTier::all_reduce(const Op& op, const void* in, void* out, std::size_t co
     if (at == 0) post_headers(op);
     for (int k = 1; k < size() && n > 0; ++k) {
       const Part theirs = part_of(n, size(), after(k));
-      mesh_.send(global(after(k)), bytes_at(in, (at + theirs.first) * in_width), theirs.count * in_width);
+      wire_.send(global(after(k)), bytes_at(in, (at + theirs.first) * in_width), theirs.count * in_width);
     }
     Collect collect;
     const Part own = part_of(n, size(), me_);
@@ -168,9 +168,9 @@ void NetTier::all_reduce(const Op& op, const void* in, void* out, std::size_t co
     post_collect(collect, reduction);
     for (int k = 1; k < size() && n > 0; ++k) {
       const Part theirs = part_of(n, size(), after(k));
-      mesh_.recv(global(after(k)), bytes_at(out, (at + theirs.first) * out_width), theirs.count * out_width);
+      wire_.recv(global(after(k)), bytes_at(out, (at + theirs.first) * out_width), theirs.count * out_width);
     }
-    mesh_.run(op);
+    wire_.run(op);
     at += step;
   } while (at < count);
 }

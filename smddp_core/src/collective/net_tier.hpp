@@ -11,15 +11,15 @@
 #pragma once
 
 #include "collective/tier.hpp"
-#include "transport/mesh.hpp"
+#include "transport/wire.hpp"
 
 namespace smddp {
 
 class NetTier final : public Tier {
  public:
   /// @param members ranks of the group in this tier, in tier order. @param rank this rank's index in `members`.
-  /// @param mesh connected to all members; outlives the tier. @param block_bytes see Env::net_block_bytes.
-  NetTier(Mesh& mesh, std::vector<int> members, int rank, std::size_t block_bytes);
+  /// @param wire connected to all members; outlives the tier. @param block_bytes see Env::net_block_bytes.
+  NetTier(Wire& wire, std::vector<int> members, int rank, std::size_t block_bytes);
 
   int rank() const override { return me_; }
   int size() const override { return static_cast<int>(members_.size()); }
@@ -45,7 +45,7 @@ class NetTier final : public Tier {
   void post_collect(const Collect& collect, const Reduction& reduction);
   void reduce_piece(const Collect& collect, const Reduction& reduction, std::size_t at, std::size_t count);
 
-  Mesh& mesh_;
+  Wire& wire_;
   std::vector<int> members_;
   int me_;
   std::size_t block_bytes_;

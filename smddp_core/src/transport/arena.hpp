@@ -15,6 +15,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,10 @@ class Arena {
   /// control outlives the arena.
   void join(int local_rank, std::vector<int> members, Control& control);
 
+  /// @param hook is called while this rank waits for another, outside of any lock: it moves what else is under way (the
+  /// wire) and says whether there is more, so that sleeps are short. What it throws leaves await().
+  void while_waiting(std::function<bool(const Op&)> hook) { hook_ = std::move(hook); }
+
   int local_rank() const { return me_; }
   int size() const { return layout_.ranks; }
   std::size_t slot_bytes() const { return layout_.slot_bytes; }
@@ -102,6 +107,7 @@ class Arena {
   std::vector<int> members_;
   Control* control_ = nullptr;
   std::uint64_t round_ = 0;
+  std::function<bool(const Op&)> hook_;
 };
 
 }  // namespace smddp

@@ -89,7 +89,7 @@ void Mesh::pull(const Op& op, int rank, Peer& peer) {
   }
 }
 
-void Mesh::wait_ready(const Op& op) {
+void Mesh::poll_ready(const Op& op) {
   entries_.clear();
   polled_.clear();
   for (auto& [rank, peer] : peers_) {
@@ -110,17 +110,20 @@ void Mesh::wait_ready(const Op& op) {
   throw_timeout(op, missing);
 }
 
-void Mesh::run(const Op& op) {
-  // Optimistic first turn: small messages leave, and often arrive, without a poll.
-  for (auto& [rank, peer] : peers_) push(op, rank, peer);
-  while (posted_ > 0) {
-    wait_ready(op);
-    for (std::size_t i = 0; i < polled_.size(); ++i) {
-      const auto [rank, peer] = polled_[i];
-      const short events = entries_[i].revents;
-      if (events & (POLLIN | POLLHUP | POLLERR)) pull(op, rank, *peer);
-      if (events & (POLLOUT | POLLHUP | POLLERR)) push(op, rank, *peer);
-    }
+void Mesh::progress(const Op& op) {
+  for (auto& [rank, peer] : peers_) {
+    push(op, rank, peer);
+    pull(op, rank, peer);
+  }
+}
+
+void Mesh::wait(const Op& op) {
+  poll_ready(op);
+  for (std::size_t i = 0; i < polled_.size(); ++i) {
+    const auto [rank, peer] = polled_[i];
+    const short events = entries_[i].revents;
+    if (events & (POLLIN | POLLHUP | POLLERR)) pull(op, rank, *peer);
+    if (events & (POLLOUT | POLLHUP | POLLERR)) push(op, rank, *peer);
   }
 }
 

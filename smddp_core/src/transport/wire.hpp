@@ -1,0 +1,55 @@
+// What moves bytes between hosts: ordered byte streams to every peer, all of them moved by the thread that asks for it.
+//
+// The collectives know this interface only; mesh.hpp implements it over TCP. There are no tags: what a rank posts to
+// receive from a peer must be what that peer posts to send, in the same order and in pieces of the same sizes.
+//
+// Nothing moves but in progress(), wait() and run(), on the caller's thread. They throw when waiting is in vain:
+// TimeoutError at op.deadline naming the ranks that are missing, PeerError, whatever Control::check() or a `done`
+// throws. After that the wire cannot be used.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+#include "op.hpp"
+
+namespace smddp {
+
+class Wire {
+ public:
+  virtual ~Wire() = default;
+
+  /// Appends `bytes` bytes at `data` to what is sent to rank `peer`. The memory must stay as it is until everything
+  /// posted has moved. Nothing happens for zero bytes.
+  virtual void send(int peer, const void* data, std::size_t bytes) = 0;
+
+  /// Appends a piece to what is received from rank `peer`. `done` is called once it is complete, in the order in which
+  /// pieces of this peer were posted, from within progress(), wait() or run(); it may post more. Nothing happens for
+  /// zero bytes.
+  virtual void recv(int peer, void* data, std::size_t bytes, std::function<void()> done = {}) = 0;
+
+  /// Moves what can be moved without waiting.
+  virtual void progress(const Op& op) = 0;
+
+  /// Sleeps until something can move, but not for long (so that a caller sees what else it waits for), and moves it.
+  virtual void wait(const Op& op) = 0;
+
+  /// True when everything that was posted has moved.
+  virtual bool idle() const = 0;
+
+  /// Moves everything that was posted.
+  void run(const Op& op) {
+    // Optimistic first turn: small messages leave, and often arrive, without sleeping.
+    if (!idle()) progress(op);
+    while (!idle()) wait(op);
+  }
+
+  /// Moves what was posted until `finished()`, which something that is posted must bring about.
+  template <class Finished>
+  void run_until(const Op& op, Finished finished) {
+    if (!finished()) progress(op);
+    while (!finished()) wait(op);
+  }
+};
+
+}  // namespace smddp
