@@ -1,6 +1,7 @@
 #include "bootstrap.hpp"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -14,6 +15,7 @@
 #include "collective/host_tier.hpp"
 #include "collective/net_tier.hpp"
 #include "smddp/errors.hpp"
+#include "table.hpp"
 #include "transport/arena.hpp"
 #include "transport/interface.hpp"
 #include "transport/mesh.hpp"
@@ -23,27 +25,25 @@ namespace {
 
 constexpr char kReady[] = "ok";
 
-/// Rank 0's view of everyone.
-struct Table {
-  Nonce nonce{};
-  std::vector<RankInfo> ranks;
-};
-
-std::string to_text(const Table& table) {
-  std::string text(table.nonce.begin(), table.nonce.end());
-  for (const RankInfo& info : table.ranks) text += "\n" + to_text(info);
-  return text;
+// What stands in the store in place of a table: "refused KIND MESSAGE".
+std::string to_refusal(const Error& error) {
+  return "refused " + std::to_string(static_cast<int>(error.kind())) + " reported by rank 0: " + error.what();
 }
 
-Table table_from(const std::string& text) {
+void throw_if_refusal(const std::string& text) {
   std::istringstream in(text);
-  std::string line;
-  Table table;
-  std::getline(in, line);
-  if (line.size() != table.nonce.size()) throw UsageError("smddp: unreadable table in the store");
-  std::copy(line.begin(), line.end(), table.nonce.begin());
-  while (std::getline(in, line)) table.ranks.push_back(rank_info_from(line));
-  return table;
+  std::string word;
+  int kind = 0;
+  if (!(in >> word >> kind) || word != "refused") return;
+  std::string reason;
+  std::getline(in >> std::ws, reason, '\0');
+  throw_error(static_cast<ErrorKind>(kind), reason);
+}
+
+std::string host_name() {
+  char name[256] = "";
+  if (::gethostname(name, sizeof(name) - 1) != 0 || name[0] == '\0') return "unnamed";
+  return name;
 }
 
 // Takes the segment's name away on every way out of a scope.
@@ -57,6 +57,7 @@ class Bootstrap {
   Bootstrap(Store& store, const CommunicatorOptions& options)
       : store_(store),
         options_(options),
+        env_(options.env),
         deadline_(std::min(options.timeout, options.env.init_timeout)),
         address_(choose_address(list_interfaces(), [](const char* name) {
           const char* value = std::getenv(name);
@@ -66,8 +67,10 @@ class Bootstrap {
   Links run() {
     auto [listener, port] = listen_on(address_);
     const Table table = exchange_records(port);
+    env_.adopt(table.settings, table.version);
     Links links;
-    links.topology = Topology::from(table.ranks, options_.rank, options_.env.tcp_only);
+    links.env = env_;
+    links.topology = Topology::from(table.ranks, options_.rank, env_.tcp_only);
     std::optional<Arena> arena;
     std::exception_ptr failure;
     std::string reason;
@@ -107,21 +110,37 @@ class Bootstrap {
     throw TimeoutError(text.str());
   }
 
+  // Rank 0 publishes one table for all, or, under the same key, why there is none.
   Table exchange_records(int port) {
-    const std::string host = options_.env.host_id.empty() ? host_identity() : options_.env.host_id;
-    store_.set("rank/" + std::to_string(options_.rank), smddp::to_text(RankInfo{host, address_, port}));
-    if (options_.rank == 0) {
-      Table table;
-      table.nonce = make_nonce();
-      for (const std::string& text : gather("rank/")) table.ranks.push_back(rank_info_from(text));
-      store_.set("table", to_text(table));
-      return table;
-    }
-    Table table = table_from(get("table"));
+    RankInfo mine{env_.host_id.empty() ? host_identity() : env_.host_id, address_, port, host_name(), version()};
+    store_.set("rank/" + std::to_string(options_.rank), smddp::to_text(mine));
+    if (options_.rank == 0) return publish_table();
+    const std::string text = get("table");
+    throw_if_refusal(text);
+    Table table = table_from(text);
     if (static_cast<int>(table.ranks.size()) != options_.size)
       throw UsageError("smddp: rank 0 has a group of " + std::to_string(table.ranks.size()) + " ranks, rank " +
                        std::to_string(options_.rank) + " one of " + std::to_string(options_.size));
     return table;
+  }
+
+  Table publish_table() {
+    try {
+      Table table;
+      table.version = version();
+      table.nonce = make_nonce();
+      table.settings = env_.shared();
+      for (const std::string& text : gather("rank/")) {
+        table.ranks.push_back(rank_info_from(text));
+        const RankInfo& info = table.ranks.back();
+        require_version(info.version, "rank " + std::to_string(table.ranks.size() - 1) + " (" + info.name + ")");
+      }
+      store_.set("table", to_text(table));
+      return table;
+    } catch (const Error& error) {
+      store_.set("table", to_refusal(error));
+      throw;
+    }
   }
 
   void connect(const Socket& listener, const Table& table, Links& links) {
@@ -156,8 +175,7 @@ class Bootstrap {
     layout.ranks = links.topology.local_size();
     layout.nonce = table.nonce;
     // Every rank's lane of a reduce-scatter must hold a useful run of elements.
-    layout.slot_bytes =
-        std::max(options_.env.shm_chunk_bytes, static_cast<std::size_t>(layout.ranks) * std::size_t{1024});
+    layout.slot_bytes = std::max(env_.shm_chunk_bytes, static_cast<std::size_t>(layout.ranks) * std::size_t{1024});
     const std::string key = "arena/" + std::to_string(links.topology.host);
     if (links.topology.local_rank != 0) {
       const std::string name = get(key);
@@ -206,7 +224,7 @@ class Bootstrap {
   }
 
   void build_tier(Links& links, std::optional<Arena> arena) {
-    const Env& env = options_.env;
+    const Env& env = env_;
     const Topology& topology = links.topology;
     std::unique_ptr<Tier> host;
     if (arena && links.wire)
@@ -229,6 +247,7 @@ class Bootstrap {
 
   Store& store_;
   const CommunicatorOptions& options_;
+  Env env_;  // rank 0's where it counts, from exchange_records() on
   Deadline deadline_;
   std::string address_;
 };

@@ -13,6 +13,7 @@ namespace smddp {
 /// Everything a group of two or more ranks runs on.
 struct Links {
   Topology topology;
+  Env env;  ///< What the group agreed on: Env::adopt().
   std::unique_ptr<Control> control;
   std::unique_ptr<Wire> wire;  ///< Between hosts. Absent on Path::host.
   std::unique_ptr<Tier> tier;  ///< Ranks of the tier are the group's. Uses wire and control.

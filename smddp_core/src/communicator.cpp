@@ -22,7 +22,8 @@ class Communicator::Impl {
       links_ = bootstrap(store, options);
     else
       links_.topology = Topology::from({RankInfo{"alone", "127.0.0.1", 0}}, 0, false);
-    if (options.env.info && options.rank == 0)
+    if (options.size == 1) links_.env = options.env;
+    if (links_.env.info && options.rank == 0)
       std::fprintf(stderr, "smddp %s: group %s: %d ranks on %d hosts, %s\n", SMDDP_VERSION, options.name.c_str(),
                    options.size, links_.topology.host_count(), name_of(links_.topology.path));
   }

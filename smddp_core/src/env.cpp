@@ -2,49 +2,151 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <sstream>
 
 #include "smddp/errors.hpp"
 
 namespace smddp {
 namespace {
 
-std::string text_of(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
+enum class Scope { group, process };
 
-long long number(const char* name, long long fallback, long long least) {
-  const std::string text = text_of(name);
-  if (text.empty()) return fallback;
+/// A setting: its name, whose value counts, and how its text is read and written.
+struct Row {
+  const char* name;
+  Scope scope;
+  const char* expected;  // continues "expected ..."
+  bool (*read)(Env& env, const std::string& text);
+  std::string (*write)(const Env& env);
+};
+
+bool to_number(const std::string& text, long long least, long long& value) {
   char* end = nullptr;
   errno = 0;
-  const long long value = std::strtoll(text.c_str(), &end, 10);
-  if (errno || *end || value < least)
-    throw UsageError(std::string("smddp: ") + name + "=" + text + ": expected a whole number of at least " +
-                     std::to_string(least));
-  return value;
+  value = std::strtoll(text.c_str(), &end, 10);
+  return errno == 0 && end != text.c_str() && *end == '\0' && value >= least;
+}
+
+template <auto member, long long least>
+bool read_size(Env& env, const std::string& text) {
+  long long value = 0;
+  if (!to_number(text, least, value)) return false;
+  env.*member = static_cast<std::size_t>(value);
+  return true;
+}
+
+template <auto member>
+std::string write_number(const Env& env) {
+  return std::to_string(env.*member);
+}
+
+template <auto member>
+bool read_seconds(Env& env, const std::string& text) {
+  long long value = 0;
+  if (!to_number(text, 1, value)) return false;
+  env.*member = std::chrono::seconds(value);
+  return true;
+}
+
+template <auto member>
+std::string write_seconds(const Env& env) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(env.*member).count());
+}
+
+bool read_transport(Env& env, const std::string& text) {
+  env.tcp_only = text == "tcp";
+  return text == "tcp" || text == "auto";
+}
+
+bool read_word(Env& env, const std::string& text) {
+  env.host_id = text;
+  return text.find_first_of(" \n\t") == std::string::npos;
+}
+
+const Row kRows[] = {
+    {"SMDDP_TRANSPORT", Scope::group, "auto or tcp", read_transport,
+     [](const Env& env) { return std::string(env.tcp_only ? "tcp" : "auto"); }},
+    {"SMDDP_HOST_ID", Scope::process, "a word without white space", read_word,
+     [](const Env& env) { return env.host_id; }},
+    {"SMDDP_SHM_CHUNK_BYTES", Scope::group, "a whole number of at least 4096", read_size<&Env::shm_chunk_bytes, 4096>,
+     write_number<&Env::shm_chunk_bytes>},
+    {"SMDDP_ONE_SHOT_BYTES", Scope::group, "a whole number of at least 0", read_size<&Env::one_shot_bytes, 0>,
+     write_number<&Env::one_shot_bytes>},
+    {"SMDDP_NET_BLOCK_BYTES", Scope::group, "a whole number of at least 4096", read_size<&Env::net_block_bytes, 4096>,
+     write_number<&Env::net_block_bytes>},
+    {"SMDDP_INIT_TIMEOUT", Scope::process, "a whole number of seconds, at least 1", read_seconds<&Env::init_timeout>,
+     write_seconds<&Env::init_timeout>},
+    // Other values are other tools' levels (WARN, TRACE): silent here.
+    {"SMDDP_DEBUG", Scope::group, "INFO",
+     [](Env& env, const std::string& text) {
+       env.info = text == "INFO";
+       return true;
+     },
+     [](const Env& env) { return std::string(env.info ? "INFO" : "none"); }},
+};
+
+const Row* find(const std::string& name) {
+  for (const Row& row : kRows)
+    if (name == row.name) return &row;
+  return nullptr;
+}
+
+void apply(Env& env, const Row& row, const std::string& text, const char* origin) {
+  if (!row.read(env, text))
+    throw UsageError(std::string("smddp: ") + row.name + "=" + text + " (" + origin + "): expected " + row.expected);
 }
 
 }  // namespace
 
-Env Env::from_process() {
+Env Env::from_process(const Settings& given) {
   Env env;
-  const std::string transport = text_of("SMDDP_TRANSPORT");
-  if (!transport.empty() && transport != "auto" && transport != "tcp")
-    throw UsageError("smddp: SMDDP_TRANSPORT=" + transport + ": expected auto or tcp");
-  env.tcp_only = transport == "tcp";
-  env.host_id = text_of("SMDDP_HOST_ID");
-  if (env.host_id.find_first_of(" \n\t") != std::string::npos)
-    throw UsageError("smddp: SMDDP_HOST_ID must not contain white space");
-  const auto size = [](const char* name, std::size_t fallback, long long least) {
-    return static_cast<std::size_t>(number(name, static_cast<long long>(fallback), least));
-  };
-  env.shm_chunk_bytes = size("SMDDP_SHM_CHUNK_BYTES", env.shm_chunk_bytes, 4096);
-  env.one_shot_bytes = size("SMDDP_ONE_SHOT_BYTES", env.one_shot_bytes, 0);
-  env.net_block_bytes = size("SMDDP_NET_BLOCK_BYTES", env.net_block_bytes, 4096);
-  env.init_timeout = std::chrono::seconds(number("SMDDP_INIT_TIMEOUT", env.init_timeout.count() / 1000, 1));
-  env.info = text_of("SMDDP_DEBUG") == "INFO";
+  for (const auto& [name, text] : given)
+    if (!find(name)) throw UsageError("smddp: " + name + "=" + text + " (given by the program): no such setting");
+  for (const Row& row : kRows) {
+    const char* variable = std::getenv(row.name);
+    const auto chosen = given.find(row.name);
+    if (variable && *variable)
+      apply(env, row, variable, "environment");
+    else if (chosen != given.end())
+      apply(env, row, chosen->second, "given by the program");
+  }
   return env;
 }
+
+Settings Env::shared() const {
+  Settings settings;
+  for (const Row& row : kRows)
+    if (row.scope == Scope::group) settings[row.name] = row.write(*this);
+  return settings;
+}
+
+void Env::adopt(const Settings& settings, const std::string& theirs) {
+  for (const auto& [name, text] : settings) {
+    const Row* row = find(name);
+    if (!row || row->scope != Scope::group)
+      throw UsageError("smddp: rank 0 (smddp " + theirs + ") uses the setting " + name + ", which smddp " + version() +
+                       " on this rank does not know: install one version on all hosts");
+    apply(*this, *row, text, "from rank 0");
+  }
+}
+
+std::string to_text(const Settings& settings) {
+  std::string text;
+  for (const auto& [name, value] : settings) text += name + "=" + value + "\n";
+  return text;
+}
+
+Settings settings_from(const std::string& text) {
+  Settings settings;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    const std::size_t at = line.find('=');
+    if (at == std::string::npos || at == 0) throw UsageError("smddp: not a setting: '" + line + "'");
+    settings[line.substr(0, at)] = line.substr(at + 1);
+  }
+  return settings;
+}
+
+const char* version() { return SMDDP_VERSION; }
 
 }  // namespace smddp

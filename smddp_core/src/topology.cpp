@@ -53,13 +53,14 @@ Topology Topology::from(const std::vector<RankInfo>& ranks, int rank, bool tcp_o
 }
 
 std::string to_text(const RankInfo& info) {
-  return info.host_id + " " + info.address + " " + std::to_string(info.port);
+  return info.host_id + " " + info.address + " " + std::to_string(info.port) + " " + info.name + " " + info.version;
 }
 
 RankInfo rank_info_from(const std::string& text) {
   std::istringstream in(text);
   RankInfo info;
-  if (!(in >> info.host_id >> info.address >> info.port))
+  if (!(in >> info.host_id >> info.address >> info.port >> info.name >> info.version) || info.port < 0 ||
+      info.port > 65535)
     throw UsageError("smddp: not a rank's record: '" + text + "' (ranks of different versions in one job?)");
   return info;
 }

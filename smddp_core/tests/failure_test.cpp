@@ -127,6 +127,23 @@ TEST(Failure, MissingRankAtTheMeeting) {
   });
 }
 
+// Chunks of another size on one rank would be read from the wrong place.
+TEST(Failure, RanksUseRankZerosSettings) {
+  for (const Hosts& hosts : {Hosts{"a", "a"}, Hosts{"a", "b"}, Hosts{"a", "a", "b", "b"}})
+    run_ranks(
+        hosts,
+        [&](Communicator& group, int) {
+          std::vector<float> data(50000, 1.F);
+          group.all_reduce(data.data(), data.data(), data.size(), DType::f32, ReduceOp::sum, kTimeout);
+          EXPECT_EQ(data[49999], static_cast<float>(hosts.size()));
+        },
+        [](CommunicatorOptions& options) {
+          options.env.shm_chunk_bytes = std::size_t{4096} << options.rank;
+          options.env.one_shot_bytes = std::size_t{100000} * static_cast<std::size_t>(options.rank);
+          options.env.net_block_bytes = std::size_t{5000} << options.rank;
+        });
+}
+
 TEST(Failure, TooLittleSharedMemory) {
   MemoryStore store;
   run_threads(2, [&](int rank) {

@@ -13,6 +13,7 @@
 #include "smddp/errors.hpp"
 #include "smddp/topology.hpp"
 #include "smddp/types.hpp"
+#include "table.hpp"
 #include "transport/interface.hpp"
 
 namespace smddp {
@@ -55,10 +56,12 @@ TEST(Topology, NumbersHostsByTheirLowestRank) {
 }
 
 TEST(RankInfo, SurvivesTheStore) {
-  const RankInfo info = rank_info_from(to_text(RankInfo{"boot-17", "fe80::1", 4711}));
+  const RankInfo info = rank_info_from(to_text(RankInfo{"boot-17", "fe80::1", 4711, "node-a", "0.1.0"}));
   EXPECT_EQ(info.host_id, "boot-17");
   EXPECT_EQ(info.address, "fe80::1");
   EXPECT_EQ(info.port, 4711);
+  EXPECT_EQ(info.name, "node-a");
+  EXPECT_EQ(info.version, "0.1.0");
   EXPECT_THROW(rank_info_from("one"), UsageError);
 }
 
@@ -114,6 +117,62 @@ TEST(Environment, RefusesNonsense) {
   EXPECT_THROW(Env::from_process(), UsageError);
   ::unsetenv("SMDDP_TRANSPORT");
   EXPECT_FALSE(Env::from_process().tcp_only);
+}
+
+std::string refusal(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Environment, TheProgramsSettingsYieldToIt) {
+  const Settings given{{"SMDDP_ONE_SHOT_BYTES", "100"}, {"SMDDP_NET_BLOCK_BYTES", "5000"}};
+  ::setenv("SMDDP_ONE_SHOT_BYTES", "200", 1);
+  const Env env = Env::from_process(given);
+  EXPECT_EQ(env.one_shot_bytes, 200U);
+  EXPECT_EQ(env.net_block_bytes, 5000U);
+  ::unsetenv("SMDDP_ONE_SHOT_BYTES");
+  EXPECT_EQ(refusal([] { Env::from_process({{"SMDDP_ONE_SHOT_BYTES", "-1"}}); }),
+            "smddp: SMDDP_ONE_SHOT_BYTES=-1 (given by the program): expected a whole number of at least 0");
+  EXPECT_EQ(refusal([] { Env::from_process({{"SMDDP_SPEED", "11"}}); }),
+            "smddp: SMDDP_SPEED=11 (given by the program): no such setting");
+}
+
+TEST(Environment, AGroupUsesRankZerosSettings) {
+  Env first;
+  first.one_shot_bytes = 77;
+  first.tcp_only = true;
+  first.host_id = "a";
+  Env second;
+  second.host_id = "b";
+  second.adopt(settings_from(to_text(first.shared())), version());
+  EXPECT_EQ(second.one_shot_bytes, 77U);
+  EXPECT_TRUE(second.tcp_only);
+  EXPECT_EQ(second.host_id, "b") << "a rank's own";
+  const std::string newer = refusal([&] { second.adopt({{"SMDDP_SPEED", "11"}}, "9.9.9"); });
+  EXPECT_NE(newer.find("9.9.9"), std::string::npos) << newer;
+  EXPECT_NE(newer.find(version()), std::string::npos) << newer;
+  EXPECT_THROW(second.adopt({{"SMDDP_HOST_ID", "c"}}, version()), UsageError) << "not rank 0's to say";
+  EXPECT_THROW(settings_from("SMDDP_TRANSPORT"), UsageError);
+}
+
+TEST(Table, SurvivesTheStore) {
+  Table table;
+  table.version = version();
+  table.nonce = make_nonce();
+  table.settings = Env().shared();
+  table.ranks = {{"boot-1", "10.0.0.1", 17, "node-a", "0.1.0"}, {"boot-2", "10.0.0.2", 18, "node-b", "0.1.0"}};
+  const Table back = table_from(to_text(table));
+  EXPECT_EQ(back.nonce, table.nonce);
+  EXPECT_EQ(back.settings, table.settings);
+  ASSERT_EQ(back.ranks.size(), 2U);
+  EXPECT_EQ(to_text(back.ranks[1]), to_text(table.ranks[1]));
+  table.version = "9.9.9";
+  const std::string text = refusal([&] { table_from(to_text(table)); });
+  EXPECT_NE(text.find("rank 0 has smddp 9.9.9"), std::string::npos) << text;
 }
 
 TEST(TaskPool, RunsInOrderAndDrains) {

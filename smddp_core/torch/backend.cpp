@@ -36,14 +36,15 @@ class GilRelease {
 };
 
 std::unique_ptr<Communicator> make_communicator(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                                Milliseconds timeout, const std::string& name) {
+                                                Milliseconds timeout, const std::string& name,
+                                                const Settings& settings) {
   StoreAdapter adapter(store);
   CommunicatorOptions options;
   options.rank = rank;
   options.size = size;
   options.timeout = timeout;
   options.name = name;
-  options.env = Env::from_process();
+  options.env = Env::from_process(settings);
   return std::make_unique<Communicator>(adapter, options);
 }
 
@@ -86,11 +87,11 @@ Tensors join(const Tensors& a, const Tensors& b) {
 }  // namespace
 
 Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, Milliseconds timeout,
-                 const std::string& name, c10::intrusive_ptr<c10d::Backend> fallback)
+                 const std::string& name, c10::intrusive_ptr<c10d::Backend> fallback, const Settings& settings)
     : c10d::Backend(rank, size),
       options_(c10::make_intrusive<c10d::Backend::Options>("smddp", timeout)),
       fallback_(std::move(fallback)),
-      communicator_(make_communicator(store, rank, size, timeout, name)),
+      communicator_(make_communicator(store, rank, size, timeout, name, settings)),
       pid_(::getpid()),
       progress_(1, "smddp-progress") {
   const std::lock_guard<std::mutex> lock(live().mutex);

@@ -28,9 +28,9 @@ namespace smddp::torch_binding {
 /// No `override` below: some of these are not virtual in every torch release.
 class Backend final : public c10d::Backend {
  public:
-  /// @param fallback a backend of the same ranks for what is not ours.
+  /// @param fallback a backend of the same ranks for what is not ours. @param settings see Env::from_process().
   Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, std::chrono::milliseconds timeout,
-          const std::string& name, c10::intrusive_ptr<c10d::Backend> fallback);
+          const std::string& name, c10::intrusive_ptr<c10d::Backend> fallback, const Settings& settings);
   ~Backend();
 
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;

@@ -1,4 +1,5 @@
 // The Python module smdistributed.dataparallel._C.
+#include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -46,9 +47,9 @@ void translate(std::exception_ptr pointer) {
 
 c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                          double timeout_seconds, const std::string& name,
-                                         const c10::intrusive_ptr<c10d::Backend>& fallback) {
+                                         const c10::intrusive_ptr<c10d::Backend>& fallback, const Settings& settings) {
   const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout_seconds * 1000));
-  return c10::make_intrusive<Backend>(store, rank, size, timeout, name, fallback);
+  return c10::make_intrusive<Backend>(store, rank, size, timeout, name, fallback, settings);
 }
 
 std::string address() {
@@ -75,8 +76,10 @@ PYBIND11_MODULE(_C, module) {
   module.attr("__version__") = SMDDP_VERSION;
   module.attr("torch_version") = SMDDP_TORCH_VERSION;
   module.def("create", &smddp::torch_binding::create, py::arg("store"), py::arg("rank"), py::arg("size"),
-             py::arg("timeout_seconds"), py::arg("name"), py::arg("fallback"), py::call_guard<py::gil_scoped_release>(),
-             "Meets the other ranks through `store` and returns the backend; `fallback` carries out what is not ours.");
+             py::arg("timeout_seconds"), py::arg("name"), py::arg("fallback"), py::arg("settings") = smddp::Settings(),
+             py::call_guard<py::gil_scoped_release>(),
+             "Meets the other ranks through `store` and returns the backend; `fallback` carries out what is not ours; "
+             "`settings` are values for environment variables that are not set.");
   module.def("stop_all", &smddp::torch_binding::Backend::stop_all, "Ends all groups, before the interpreter does.");
   module.def("address", &smddp::torch_binding::address, "The address of this machine that groups publish.");
   module.def("path", &smddp::torch_binding::path, py::arg("backend"), "How a group moves data, in words.");

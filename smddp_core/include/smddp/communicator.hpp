@@ -19,7 +19,7 @@ struct CommunicatorOptions {
   int size = 1;
   std::chrono::milliseconds timeout{1'800'000};  ///< Bounds the meeting of the ranks too (with Env::init_timeout).
   std::string name = "default";                  ///< For messages only.
-  Env env;
+  Env env;                                       ///< Of it, rank 0's decides on all ranks where Env says so.
 };
 
 /// Every operation blocks until this rank's part is done, and must be called by all ranks in the same order.

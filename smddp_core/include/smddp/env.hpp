@@ -1,43 +1,67 @@
-// Every environment variable the library reads, each once, with its meaning and default.
+// Every setting of the library, each once, with its meaning and default.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
+#include <map>
 #include <string>
 
 namespace smddp {
 
-/// Settings of a process. All ranks of a job must have the same values except host_id and the interface names.
+/// Settings as text, by the name of their environment variable.
+using Settings = std::map<std::string, std::string>;
+
+/// Settings of a process, and, once a group is connected, of the group: those marked [group] are rank 0's on every
+/// rank, whatever the others have. The rest are each rank's own.
+///
+/// A new setting takes a member here and a row in env.cpp; it then travels to all ranks by itself.
 struct Env {
-  /// SMDDP_TRANSPORT: `auto` (default: shared memory inside a host, TCP between hosts) or `tcp` (TCP everywhere).
+  /// SMDDP_TRANSPORT [group]: `auto` (default: shared memory inside a host, TCP between hosts) or `tcp` (TCP
+  /// everywhere).
   bool tcp_only = false;
 
   /// SMDDP_HOST_ID: overrides the identity of the host. Ranks with one identity share memory. For tests that play
   /// several hosts on one machine. Default: boot id and device number of /dev/shm.
   std::string host_id;
 
-  /// SMDDP_SHM_CHUNK_BYTES: size of one of the two slots a rank has in the host's segment. Default 1 MiB, about an L2
-  /// cache: 64 KiB and 8 MiB were both 1.5 to 2 times slower at 128 MiB. At least 4 KiB. The segment takes
+  /// SMDDP_SHM_CHUNK_BYTES [group]: size of one of the two slots a rank has in the host's segment. Default 1 MiB, about
+  /// an L2 cache: 64 KiB and 8 MiB were both 1.5 to 2 times slower at 128 MiB. At least 4 KiB. The segment takes
   /// 2 x ranks x this from /dev/shm for each group.
   std::size_t shm_chunk_bytes = std::size_t{1} << 20;
 
-  /// SMDDP_ONE_SHOT_BYTES: an all-reduce up to this size is summed by every rank alone, which saves one of two waits.
-  /// Default 32 KiB; bounded by the chunk.
+  /// SMDDP_ONE_SHOT_BYTES [group]: an all-reduce up to this size is summed by every rank alone, which saves one of two
+  /// waits. Default 32 KiB; bounded by the chunk.
   std::size_t one_shot_bytes = std::size_t{32} << 10;
 
-  /// SMDDP_NET_BLOCK_BYTES: a message is exchanged between hosts in blocks of this size, which bounds the memory taken
-  /// for incoming shards. Default 8 MiB.
+  /// SMDDP_NET_BLOCK_BYTES [group]: a message is exchanged between hosts in blocks of this size, which bounds the
+  /// memory taken for incoming shards. Default 8 MiB.
   std::size_t net_block_bytes = std::size_t{8} << 20;
 
   /// SMDDP_INIT_TIMEOUT: seconds all ranks have to find each other; default 300, never more than the group's timeout.
   std::chrono::milliseconds init_timeout{300'000};
 
-  /// SMDDP_DEBUG: `INFO` prints version, topology and chosen path to stderr once a group. Default: silent.
+  /// SMDDP_DEBUG [group]: `INFO` prints version, topology and chosen path to stderr once a group. Default: silent.
   bool info = false;
 
-  /// Reads the process environment.
-  /// @throws UsageError naming the variable, its value and what is accepted.
-  static Env from_process();
+  /// The process environment over `given` (what the program itself chose) over the defaults.
+  /// @throws UsageError naming the setting, its value, where it is from and what is accepted.
+  static Env from_process(const Settings& given = {});
+
+  /// The settings marked [group].
+  Settings shared() const;
+
+  /// Takes the settings marked [group] from rank 0's `shared()`; one that is not listed keeps its value.
+  /// @param theirs rank 0's version of the library, for the error when it knows settings that this one does not.
+  /// @throws UsageError for unknown names and unreadable values.
+  void adopt(const Settings& settings, const std::string& theirs);
 };
+
+/// One `name=value` line a setting, and back.
+/// @throws UsageError for a line without `=`.
+std::string to_text(const Settings& settings);
+Settings settings_from(const std::string& text);
+
+/// Version of this library, "0.1.0".
+const char* version();
 
 }  // namespace smddp

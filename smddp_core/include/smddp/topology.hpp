@@ -8,9 +8,11 @@ namespace smddp {
 
 /// What one rank tells the others before anything is connected.
 struct RankInfo {
-  std::string host_id;  ///< Equal for ranks that can share memory.
-  std::string address;  ///< Numeric IPv4 or IPv6 address its listener is bound to.
-  int port = 0;         ///< Port of the listener.
+  std::string host_id;           ///< Equal for ranks that can share memory.
+  std::string address;           ///< Numeric IPv4 or IPv6 address its listener is bound to.
+  int port = 0;                  ///< Port of the listener.
+  std::string name = "unnamed";  ///< The host's name, for messages.
+  std::string version = "0";     ///< Of the rank's library.
 };
 
 /// How a group moves data; a consequence of the topology, equal on all ranks.

@@ -4,7 +4,15 @@ from torch._C._distributed_c10d import Backend, Store
 __version__: str
 torch_version: str
 
-def create(store: Store, rank: int, size: int, timeout_seconds: float, name: str, fallback: Backend) -> Backend: ...
+def create(
+    store: Store,
+    rank: int,
+    size: int,
+    timeout_seconds: float,
+    name: str,
+    fallback: Backend,
+    settings: dict[str, str] = ...,
+) -> Backend: ...
 def stop_all() -> None: ...
 def address() -> str: ...
 def path(backend: Backend) -> str: ...
