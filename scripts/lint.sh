@@ -12,10 +12,12 @@ check() {
 check ruff check --quiet .
 check ruff format --quiet --check .
 # One run a folder: two folders may each have a conftest.py, and mypy knows modules by name.
-for folder in shoal scripts entrypoint/src smddp_core/python tests/shoal/image tests/shoal/job tests/images tests/e2e tests/scripts \
+for folder in shoal scripts entrypoint/src tests/shoal/image tests/shoal/job tests/images tests/e2e tests/scripts \
     tests/entrypoint tests/smddp; do
     check mypy --no-error-summary "$folder"
 done
+# Modules named from this folder, not those of an installed copy.
+check env MYPYPATH=smddp_core/python mypy --no-error-summary --explicit-package-bases smddp_core/python
 # An example's modules import one another by bare name, as they do in the container.
 for folder in examples/*/; do
     check env MYPYPATH="${folder}source" mypy --no-error-summary "$folder"

@@ -3,6 +3,8 @@
 Launchers say it in variables of their own. This translates them; it starts no processes and imports no torch.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

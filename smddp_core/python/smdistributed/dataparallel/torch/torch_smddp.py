@@ -3,14 +3,17 @@
 A script imports this module and then calls ``torch.distributed.init_process_group(backend="smddp")``.
 """
 
+from __future__ import annotations
+
 import atexit
 import os
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from smdistributed.dataparallel.rank_environment import rank_environment
 from torch._C import _distributed_c10d as c10d
+
+from smdistributed.dataparallel.rank_environment import rank_environment
 
 try:
     from smdistributed.dataparallel import _C
