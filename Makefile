@@ -39,6 +39,12 @@ image: venv engine ## Build, measure and tag the image of ROW (default 2.13-cpu)
 smddp: venv ## Compile the collective library and install it in .venv
 	@$(VENV)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps ./smddp_core
 
+.PHONY: torch-suite torch-headers
+torch-suite: smddp ## PyTorch's own distributed tests: all that passes on gloo must pass on smddp (2, 3, 4 ranks)
+	@$(VENV)/python tests/smddp/torch_suite.py
+torch-headers: venv ## Compile smddp's binding against the headers of every torch release since 1.12
+	@$(VENV)/python tests/smddp/torch_headers.py
+
 .PHONY: lint
 lint: venv ## Formatters, linters, types, rendered Dockerfiles
 	@scripts/lint.sh
