@@ -57,7 +57,7 @@ class Communicator::Impl {
     header.sequence = ++sequence_;
     const Op op{header, Deadline(timeout)};
     try {
-      links_.control->check();
+      links_.control->check_now_and_then(op.deadline.start());
       body(*links_.tier, op);
     } catch (const Error& error) {
       first_cause_ = std::current_exception();

@@ -58,7 +58,19 @@ Live& live() {
   return *instance;
 }
 
-c10::TypePtr tensor_list() { return c10::ListType::create(c10::TensorType::get()); }
+// Whether the caller waits at once. Releases before 2.4 do not say, and some operations only do from 2.8 on.
+template <class Options>
+auto synchronous_or(const Options& options, int) -> decltype(!options.asyncOp) {
+  return !options.asyncOp;
+}
+template <class Options>
+bool synchronous_or(const Options&, long) {
+  return false;
+}
+template <class Options>
+bool is_synchronous(const Options& options) {
+  return synchronous_or(options, 0);
+}
 
 const at::Tensor& only(const Tensors& tensors, const char* operation) {
   TORCH_CHECK_VALUE(tensors.size() == 1, "smddp: ", operation, " takes one tensor a call, got ", tensors.size());
@@ -151,37 +163,46 @@ c10d::ErrorType Backend::getError() {
 
 std::string Backend::path() const { return name_of(communicator_->topology().path); }
 
-Backend::Issue Backend::issue_of(c10d::OpType op, const char* title, const Tensors& inputs, const Tensors& outputs,
-                                 Milliseconds timeout) const {
-  // Unset is negative in some releases and zero in others.
-  return {op,
-          title,
-          inputs,
-          outputs,
-          c10::IValue(outputs),
-          tensor_list(),
-          timeout.count() > 0 ? timeout : options_->timeout};
+// What an operation needs as long as it runs, the caller's thread or the progress thread alike.
+template <class Body>
+void Backend::carry_out(Work& work, int lane, Milliseconds timeout, const Body& body) {
+  std::exception_ptr error;
+  try {
+    // Copies in and out of non-contiguous tensors are not part of anyone's graph.
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    body(timeout);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  work.complete(error, [&](auto task) { completions_.post(lane, std::move(task)); });
 }
 
-Backend::WorkPtr Backend::issue(Issue issue, std::function<void(Milliseconds)> body) {
-  refuse_after_fork(issue.title);
-  // Number and place in the queue must agree.
-  const std::lock_guard<std::mutex> lock(issue_mutex_);
-  TORCH_CHECK(!shut_down_, "smddp: the process group was destroyed");
-  auto work = c10::make_intrusive<Work>(getRank(), issue.op, issue.title, issue.inputs, std::move(issue.outputs),
-                                        std::move(issue.result), issue.type, ++issued_);
+template <class Options>
+Backend::Issue Backend::issue_of(c10d::OpType op, const char* title, const Tensors& inputs, const Tensors& outputs,
+                                 const Options& options) const {
+  // Unset is negative in some releases and zero in others.
+  const Milliseconds timeout = options.timeout.count() > 0 ? options.timeout : options_->timeout;
+  return {op, title, inputs, outputs, false, is_synchronous(options), timeout};
+}
+
+template <class Body>
+Backend::WorkPtr Backend::issue(Issue what, Body body) {
+  refuse_after_fork(what.title);
   const int lane = CompletionLanes::lane_of_this_thread();
-  progress_.post([this, work, lane, timeout = issue.timeout, body = std::move(body)] {
-    std::exception_ptr error;
-    try {
-      // Copies in and out of non-contiguous tensors are not part of anyone's graph.
-      const at::AutoDispatchBelowADInplaceOrView below_autograd;
-      body(timeout);
-    } catch (...) {
-      error = std::current_exception();
-    }
-    work->complete(error);
-    completions_.post(lane, [work, error] { work->complete_future(error); });
+  // Number and place in the queue must agree.
+  std::unique_lock<std::mutex> lock(issue_mutex_);
+  TORCH_CHECK(!shut_down_, "smddp: the process group was destroyed");
+  auto work = c10::make_intrusive<Work>(getRank(), what.op, what.title, what.inputs, std::move(what.outputs),
+                                        what.nested, ++issued_);
+  if (what.synchronous && progress_.try_enter()) {
+    lock.unlock();
+    const GilRelease release;
+    carry_out(*work, lane, what.timeout, body);
+    progress_.leave();
+    return work;
+  }
+  progress_.post([this, work, lane, timeout = what.timeout, body = std::move(body)] {
+    carry_out(*work, lane, timeout, body);
   });
   return work;
 }
@@ -192,7 +213,7 @@ Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptio
   if (!can_move(tensors)) return fallback(tensors, "broadcast").broadcast(tensors, opts);
   const int root = static_cast<int>(opts.rootRank);
   TORCH_CHECK_VALUE(root >= 0 && root < getSize(), "smddp: broadcast from rank ", root, " in a group of ", getSize());
-  return issue(issue_of(c10d::OpType::BROADCAST, "smddp:broadcast", tensors, tensors, opts.timeout),
+  return issue(issue_of(c10d::OpType::BROADCAST, "smddp:broadcast", tensors, tensors, opts),
                [this, tensor, root](Milliseconds timeout) {
                  Flat flat(tensor, root == getRank());
                  const MoveType type = move_type(tensor.scalar_type());
@@ -205,7 +226,7 @@ Backend::WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptio
   only(tensors, "all_reduce");
   require_cpu(tensors, "all_reduce");
   if (!can_reduce(tensors, opts.reduceOp)) return fallback(tensors, "all_reduce").allreduce(tensors, opts);
-  return issue_all_reduce(issue_of(c10d::OpType::ALLREDUCE, "smddp:all_reduce", tensors, tensors, opts.timeout),
+  return issue_all_reduce(issue_of(c10d::OpType::ALLREDUCE, "smddp:all_reduce", tensors, tensors, opts),
                           opts.reduceOp);
 }
 
@@ -214,7 +235,7 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::Allr
   if (!can_reduce(tensors, opts.reduceOp))
     return fallback(tensors, "all_reduce_coalesced").allreduce_coalesced(tensors, opts);
   return issue_all_reduce(
-      issue_of(c10d::OpType::ALLREDUCE_COALESCED, "smddp:all_reduce_coalesced", tensors, tensors, opts.timeout),
+      issue_of(c10d::OpType::ALLREDUCE_COALESCED, "smddp:all_reduce_coalesced", tensors, tensors, opts),
       opts.reduceOp);
 }
 
@@ -237,9 +258,8 @@ Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inpu
   require_cpu(join(inputs, outs), "all_gather");
   require_alike(outs, static_cast<std::size_t>(getSize()), input, "all_gather");
   if (!can_move(inputs) || !can_move(outs)) return fallback(inputs, "all_gather").allgather(outputs, inputs, opts);
-  Issue what = issue_of(c10d::OpType::ALLGATHER, "smddp:all_gather", inputs, outs, opts.timeout);
-  what.result = c10::IValue(outputs);
-  what.type = c10::ListType::create(tensor_list());
+  Issue what = issue_of(c10d::OpType::ALLGATHER, "smddp:all_gather", inputs, outs, opts);
+  what.nested = true;
   return issue(std::move(what), [this, input, outs](Milliseconds timeout) {
     const Flat in(input, true);
     std::vector<Flat> flats = flatten(outs, false);
@@ -279,7 +299,7 @@ Backend::WorkPtr Backend::gather_all(c10d::OpType op, Tensors& outputs, Tensors&
   require_cpu(join(inputs, outputs), "all_gather_into_tensor");
   for (std::size_t i = 0; i < inputs.size(); ++i)
     require_multiple(outputs[i], inputs[i], getSize(), "all_gather_into_tensor");
-  return issue(issue_of(op, "smddp:all_gather_into_tensor", inputs, outputs, opts.timeout),
+  return issue(issue_of(op, "smddp:all_gather_into_tensor", inputs, outputs, opts),
                [this, outputs, inputs](Milliseconds timeout) {
                  for (std::size_t i = 0; i < inputs.size(); ++i) gather_into(outputs[i], inputs[i], timeout);
                });
@@ -294,7 +314,7 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>&
   require_alike(ins, static_cast<std::size_t>(getSize()), output, "reduce_scatter");
   if (!can_reduce(join(ins, outputs), opts.reduceOp))
     return fallback(ins, "reduce_scatter").reduce_scatter(outputs, inputs, opts);
-  return issue(issue_of(c10d::OpType::REDUCE_SCATTER, "smddp:reduce_scatter", ins, outputs, opts.timeout),
+  return issue(issue_of(c10d::OpType::REDUCE_SCATTER, "smddp:reduce_scatter", ins, outputs, opts),
                [this, output, ins, reduce = *reduce_op(opts.reduceOp)](Milliseconds timeout) {
                  Flat out(output, false);
                  const std::vector<Flat> flats = flatten(ins, true);
@@ -339,14 +359,14 @@ Backend::WorkPtr Backend::scatter_all(c10d::OpType op, Tensors& outputs, Tensors
   require_cpu(join(inputs, outputs), "reduce_scatter_tensor");
   for (std::size_t i = 0; i < inputs.size(); ++i)
     require_multiple(inputs[i], outputs[i], getSize(), "reduce_scatter_tensor");
-  return issue(issue_of(op, "smddp:reduce_scatter_tensor", inputs, outputs, opts.timeout),
+  return issue(issue_of(op, "smddp:reduce_scatter_tensor", inputs, outputs, opts),
                [this, outputs, inputs, reduce = *reduce_op(opts.reduceOp)](Milliseconds timeout) {
                  for (std::size_t i = 0; i < inputs.size(); ++i) scatter_into(outputs[i], inputs[i], reduce, timeout);
                });
 }
 
 Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& opts) {
-  return issue(issue_of(c10d::OpType::BARRIER, "smddp:barrier", {}, {}, opts.timeout),
+  return issue(issue_of(c10d::OpType::BARRIER, "smddp:barrier", {}, {}, opts),
                [this](Milliseconds timeout) { communicator_->barrier(timeout); });
 }
 

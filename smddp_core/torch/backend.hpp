@@ -19,7 +19,9 @@
 
 namespace smddp::torch_binding {
 
-/// Operations of a group run one at a time, in the order they were issued, on one progress thread.
+/// Operations of a group run one at a time, in the order they were issued, on one progress thread. A synchronous one
+/// (`asyncOp` unset, from torch 2.4 on) that finds nothing queued runs on the caller's thread instead: a change of
+/// threads costs more than a small all-reduce.
 ///
 /// Ours: all-reduce, reduce-scatter (dense CPU tensors of the core's types and reductions), broadcast, all-gather (any
 /// dense CPU tensor), their single-tensor and coalesced forms, barrier. All else is the fallback's (gloo). CUDA tensors
@@ -92,16 +94,20 @@ class Backend final : public c10d::Backend {
   struct Issue {
     c10d::OpType op;
     const char* title;
-    Tensors inputs;
+    const Tensors& inputs;
     Tensors outputs;
-    c10::IValue result;
-    c10::TypePtr type;
+    bool nested;  ///< The outputs are one list of a list of lists.
+    bool synchronous;
     std::chrono::milliseconds timeout;
   };
 
-  WorkPtr issue(Issue issue, std::function<void(std::chrono::milliseconds)> body);
+  template <class Options>
   Issue issue_of(c10d::OpType op, const char* title, const Tensors& inputs, const Tensors& outputs,
-                 std::chrono::milliseconds timeout) const;
+                 const Options& options) const;
+  template <class Body>
+  WorkPtr issue(Issue what, Body body);
+  template <class Body>
+  void carry_out(Work& work, int lane, std::chrono::milliseconds timeout, const Body& body);
   WorkPtr issue_all_reduce(Issue what, const c10d::ReduceOp& op);
   WorkPtr gather_all(c10d::OpType op, Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts);
   WorkPtr scatter_all(c10d::OpType op, Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& opts);

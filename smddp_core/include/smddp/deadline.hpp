@@ -12,6 +12,9 @@ class Deadline {
   /// Starts now. `timeout` must be positive.
   explicit Deadline(std::chrono::milliseconds timeout) : timeout_(timeout), end_(Clock::now() + timeout) {}
 
+  /// When it was made.
+  Clock::time_point start() const { return end_ - timeout_; }
+
   bool passed() const { return Clock::now() >= end_; }
 
   /// Time left, at least zero, at most `cap`: loops wake up to look for aborts and dead peers.

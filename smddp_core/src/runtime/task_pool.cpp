@@ -40,6 +40,22 @@ void TaskPool::drain() {
     if (thread.joinable()) thread.join();
 }
 
+bool TaskPool::try_enter() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (closing_ || running_ > 0 || !tasks_.empty()) return false;
+  entered_ = true;
+  ++running_;
+  return true;
+}
+
+void TaskPool::leave() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  entered_ = false;
+  --running_;
+  if (tasks_.empty()) idle_.notify_all();
+  if (closing_ || !tasks_.empty()) ready_.notify_all();
+}
+
 bool TaskPool::wait_idle(std::chrono::milliseconds patience) {
   std::unique_lock<std::mutex> lock(mutex_);
   return idle_.wait_for(lock, patience, [&] { return tasks_.empty() && running_ == 0; });
@@ -50,7 +66,7 @@ void TaskPool::work() {
     std::function<void()> task;
     {
       std::unique_lock<std::mutex> lock(mutex_);
-      ready_.wait(lock, [&] { return closing_ || !tasks_.empty(); });
+      ready_.wait(lock, [&] { return !entered_ && (closing_ || !tasks_.empty()); });
       if (tasks_.empty()) return;
       task = std::move(tasks_.front());
       tasks_.pop_front();

@@ -26,6 +26,13 @@ class TaskPool {
 
   void post(std::function<void()> task);
 
+  /// Takes the place of a task for the calling thread, if nothing is queued or running: no task starts before leave().
+  /// False otherwise. For pools of one thread.
+  bool try_enter();
+
+  /// Ends what a successful try_enter() began.
+  void leave();
+
   /// Waits until nothing is queued or running. False if that takes longer than `patience`.
   bool wait_idle(std::chrono::milliseconds patience);
 
@@ -43,6 +50,7 @@ class TaskPool {
   std::condition_variable idle_;
   int running_ = 0;
   bool closing_ = false;
+  bool entered_ = false;  // by a caller's thread: the pool's own threads stand back
   std::vector<std::thread> threads_;
 };
 

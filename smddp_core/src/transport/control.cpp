@@ -18,6 +18,8 @@ struct Notice {
 // Longer reasons are cut: a notice must fit the empty socket buffer, because it is sent without waiting.
 constexpr std::size_t kMaxReason = 1024;
 
+constexpr std::chrono::milliseconds kLookInterval{1};
+
 }  // namespace
 
 Control::Control(int rank, Peers peers) : rank_(rank) {
@@ -75,10 +77,21 @@ void Control::read_from(int rank, Peer& peer) {
   parse(rank, peer);
 }
 
-void Control::check() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+void Control::look() {
+  looked_ = Deadline::Clock::now();
   for (auto& [rank, peer] : peers_)
     if (!peer.closed) read_from(rank, peer);
+}
+
+void Control::check() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  look();
+  if (raised_) throw_error(kind_, message_);
+}
+
+void Control::check_now_and_then(Deadline::Clock::time_point now) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (now - looked_ >= kLookInterval) look();
   if (raised_) throw_error(kind_, message_);
 }
 

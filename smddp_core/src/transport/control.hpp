@@ -28,6 +28,10 @@ class Control {
   /// Throws the recorded reason, if any; reads what peers sent first. Any thread.
   void check();
 
+  /// check(), but looks at the sockets only if the last look is more than a millisecond old at `now`: one system call a
+  /// peer costs as much as a small operation. A rank that comes late, which must learn of a dead group, still looks.
+  void check_now_and_then(Deadline::Clock::time_point now);
+
   /// True once a reason is recorded. Any thread.
   bool raised() const { return raised_.load(std::memory_order_acquire); }
 
@@ -49,6 +53,7 @@ class Control {
   };
 
   void record(ErrorKind kind, const std::string& message);
+  void look();
   void read_from(int rank, Peer& peer);
   void parse(int rank, Peer& peer);
 
@@ -56,6 +61,7 @@ class Control {
   mutable std::mutex mutex_;
   std::map<int, Peer> peers_;
   std::atomic<bool> raised_{false};
+  Deadline::Clock::time_point looked_{};
   ErrorKind kind_ = ErrorKind::system;
   std::string message_;
 };
