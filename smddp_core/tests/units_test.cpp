@@ -6,6 +6,7 @@
 #include <functional>
 #include <future>
 #include <map>
+#include <thread>
 
 #include "runtime/completion_lanes.hpp"
 #include "runtime/task_pool.hpp"
@@ -187,6 +188,25 @@ TEST(TaskPool, RunsInOrderAndDrains) {
   pool.drain();
   pool.post([&order] { order.clear(); });
   EXPECT_EQ(order.size(), 100U) << "a drained pool ignores tasks";
+}
+
+TEST(TaskPool, CallersWorkTakesItsPlaceInTheOrder) {
+  std::vector<int> order;
+  TaskPool pool(1, "test");
+  ASSERT_TRUE(pool.try_enter());
+  EXPECT_FALSE(pool.try_enter()) << "one at a time";
+  pool.post([&order] { order.push_back(2); });
+  EXPECT_FALSE(pool.wait_idle(std::chrono::milliseconds(50))) << "tasks wait for the caller's work";
+  order.push_back(1);
+  pool.leave();
+  EXPECT_TRUE(pool.wait_idle(std::chrono::seconds(5)));
+  EXPECT_EQ(order, (std::vector<int>{1, 2}));
+  ASSERT_TRUE(pool.try_enter());
+  std::thread drainer([&pool] { pool.drain(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  pool.leave();
+  drainer.join();
+  EXPECT_FALSE(pool.try_enter()) << "drained";
 }
 
 // What DDP's PowerSGD hook does: a callback issues an operation and waits for its future, whose completion must not be

@@ -59,17 +59,17 @@ Live& live() {
 }
 
 // Whether the caller waits at once. Releases before 2.4 do not say, and some operations only do from 2.8 on.
-template <class Options>
-auto synchronous_or(const Options& options, int) -> decltype(!options.asyncOp) {
-  return !options.asyncOp;
+template <class Opts>
+auto synchronous_or(const Opts& opts, int) -> decltype(!opts.asyncOp) {
+  return !opts.asyncOp;
 }
-template <class Options>
-bool synchronous_or(const Options&, long) {
+template <class Opts>
+bool synchronous_or(const Opts&, long) {
   return false;
 }
-template <class Options>
-bool is_synchronous(const Options& options) {
-  return synchronous_or(options, 0);
+template <class Opts>
+bool is_synchronous(const Opts& opts) {
+  return synchronous_or(opts, 0);
 }
 
 const at::Tensor& only(const Tensors& tensors, const char* operation) {
@@ -177,12 +177,12 @@ void Backend::carry_out(Work& work, int lane, Milliseconds timeout, const Body& 
   work.complete(error, [&](auto task) { completions_.post(lane, std::move(task)); });
 }
 
-template <class Options>
+template <class Opts>
 Backend::Issue Backend::issue_of(c10d::OpType op, const char* title, const Tensors& inputs, const Tensors& outputs,
-                                 const Options& options) const {
+                                 const Opts& opts) const {
   // Unset is negative in some releases and zero in others.
-  const Milliseconds timeout = options.timeout.count() > 0 ? options.timeout : options_->timeout;
-  return {op, title, inputs, outputs, false, is_synchronous(options), timeout};
+  const Milliseconds timeout = opts.timeout.count() > 0 ? opts.timeout : options_->timeout;
+  return {op, title, inputs, outputs, false, is_synchronous(opts), timeout};
 }
 
 template <class Body>
@@ -201,9 +201,8 @@ Backend::WorkPtr Backend::issue(Issue what, Body body) {
     progress_.leave();
     return work;
   }
-  progress_.post([this, work, lane, timeout = what.timeout, body = std::move(body)] {
-    carry_out(*work, lane, timeout, body);
-  });
+  progress_.post(
+      [this, work, lane, timeout = what.timeout, body = std::move(body)] { carry_out(*work, lane, timeout, body); });
   return work;
 }
 
@@ -226,8 +225,7 @@ Backend::WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptio
   only(tensors, "all_reduce");
   require_cpu(tensors, "all_reduce");
   if (!can_reduce(tensors, opts.reduceOp)) return fallback(tensors, "all_reduce").allreduce(tensors, opts);
-  return issue_all_reduce(issue_of(c10d::OpType::ALLREDUCE, "smddp:all_reduce", tensors, tensors, opts),
-                          opts.reduceOp);
+  return issue_all_reduce(issue_of(c10d::OpType::ALLREDUCE, "smddp:all_reduce", tensors, tensors, opts), opts.reduceOp);
 }
 
 Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
@@ -235,8 +233,7 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::Allr
   if (!can_reduce(tensors, opts.reduceOp))
     return fallback(tensors, "all_reduce_coalesced").allreduce_coalesced(tensors, opts);
   return issue_all_reduce(
-      issue_of(c10d::OpType::ALLREDUCE_COALESCED, "smddp:all_reduce_coalesced", tensors, tensors, opts),
-      opts.reduceOp);
+      issue_of(c10d::OpType::ALLREDUCE_COALESCED, "smddp:all_reduce_coalesced", tensors, tensors, opts), opts.reduceOp);
 }
 
 Backend::WorkPtr Backend::issue_all_reduce(Issue what, const c10d::ReduceOp& op) {

@@ -101,9 +101,9 @@ class Backend final : public c10d::Backend {
     std::chrono::milliseconds timeout;
   };
 
-  template <class Options>
+  template <class Opts>
   Issue issue_of(c10d::OpType op, const char* title, const Tensors& inputs, const Tensors& outputs,
-                 const Options& options) const;
+                 const Opts& opts) const;
   template <class Body>
   WorkPtr issue(Issue what, Body body);
   template <class Body>

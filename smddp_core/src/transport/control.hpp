@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "smddp/deadline.hpp"
 #include "smddp/errors.hpp"
 #include "transport/connect.hpp"
 
