@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "runtime/cpu_list.hpp"
 #include "smddp/errors.hpp"
 
 namespace smddp {
@@ -58,6 +59,11 @@ bool read_transport(Env& env, const std::string& text) {
   return text == "tcp" || text == "auto";
 }
 
+bool read_cpus(Env& env, const std::string& text) {
+  env.cpus = text;
+  return cpus_from(text).has_value();
+}
+
 bool read_word(Env& env, const std::string& text) {
   env.host_id = text;
   return text.find_first_of(" \n\t") == std::string::npos;
@@ -74,6 +80,8 @@ const Row kRows[] = {
      write_number<&Env::one_shot_bytes>},
     {"SMDDP_NET_BLOCK_BYTES", Scope::group, "a whole number of at least 4096", read_size<&Env::net_block_bytes, 4096>,
      write_number<&Env::net_block_bytes>},
+    {"SMDDP_CPUS", Scope::process, "a list of cores, such as 0-3,8", read_cpus,
+     [](const Env& env) { return env.cpus; }},
     {"SMDDP_INIT_TIMEOUT", Scope::process, "a whole number of seconds, at least 1", read_seconds<&Env::init_timeout>,
      write_seconds<&Env::init_timeout>},
     // Other values are other tools' levels (WARN, TRACE): silent here.

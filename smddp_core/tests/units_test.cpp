@@ -1,5 +1,6 @@
 // Pure functions: partition, topology, interface filters, environment, texts.
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -9,6 +10,7 @@
 #include <thread>
 
 #include "runtime/completion_lanes.hpp"
+#include "runtime/cpu_list.hpp"
 #include "runtime/task_pool.hpp"
 #include "smddp/env.hpp"
 #include "smddp/errors.hpp"
@@ -140,6 +142,32 @@ TEST(Environment, TheProgramsSettingsYieldToIt) {
             "smddp: SMDDP_ONE_SHOT_BYTES=-1 (given by the program): expected a whole number of at least 0");
   EXPECT_EQ(refusal([] { Env::from_process({{"SMDDP_SPEED", "11"}}); }),
             "smddp: SMDDP_SPEED=11 (given by the program): no such setting");
+}
+
+TEST(Environment, ReadsListsOfCores) {
+  EXPECT_EQ(cpus_from("0-3,8"), (std::vector<int>{0, 1, 2, 3, 8}));
+  EXPECT_EQ(cpus_from("5"), std::vector<int>{5});
+  for (const char* text : {"", ",", "1,", ",1", "3-1", "1-", "-1", "a", "1 2", "1-2-3", "99999999999"})
+    EXPECT_FALSE(cpus_from(text)) << text;
+  EXPECT_EQ(refusal([] { Env::from_process({{"SMDDP_CPUS", "all"}}); }),
+            "smddp: SMDDP_CPUS=all (given by the program): expected a list of cores, such as 0-3,8");
+  EXPECT_EQ(Env().shared().count("SMDDP_CPUS"), 0U) << "each rank has its own";
+}
+
+TEST(TaskPool, RunsOnTheCoresItIsGiven) {
+  cpu_set_t allowed;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  int last = CPU_SETSIZE - 1;
+  while (!CPU_ISSET(static_cast<std::size_t>(last), &allowed)) --last;
+  TaskPool pool(1, "placed");
+  pool.run_on({last, CPU_SETSIZE - 1});
+  cpu_set_t found;
+  CPU_ZERO(&found);
+  pool.post([&] { ::sched_getaffinity(0, sizeof found, &found); });
+  ASSERT_TRUE(pool.wait_idle(std::chrono::seconds(20)));
+  EXPECT_EQ(CPU_COUNT(&found), 1);
+  EXPECT_TRUE(CPU_ISSET(static_cast<std::size_t>(last), &found));
+  EXPECT_THROW(pool.run_on({}), UsageError);
 }
 
 TEST(Environment, AGroupUsesRankZerosSettings) {

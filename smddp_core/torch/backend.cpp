@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "runtime/cpu_list.hpp"
 #include "smddp/errors.hpp"
 #include "store.hpp"
 #include "tensors.hpp"
@@ -106,6 +107,8 @@ Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
       communicator_(make_communicator(store, rank, size, timeout, name, settings)),
       pid_(::getpid()),
       progress_(1, "smddp-progress") {
+  const std::string cpus = Env::from_process(settings).cpus;
+  if (!cpus.empty()) progress_.run_on(*cpus_from(cpus));
   const std::lock_guard<std::mutex> lock(live().mutex);
   live().backends.insert(this);
 }

@@ -7,6 +7,8 @@
 
 #include <cstdlib>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "backend.hpp"
 #include "smddp/errors.hpp"
@@ -59,6 +61,14 @@ std::string address() {
   });
 }
 
+Settings settings() { return Env::from_process().shared(); }
+
+std::vector<std::pair<std::string, std::string>> interfaces() {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const Interface& one : list_interfaces()) pairs.emplace_back(one.name, one.address);
+  return pairs;
+}
+
 std::string path(const c10::intrusive_ptr<c10d::Backend>& backend) {
   const auto* ours = dynamic_cast<const Backend*>(backend.get());
   if (!ours) throw UsageError("smddp: not an smddp process group");
@@ -82,5 +92,8 @@ PYBIND11_MODULE(_C, module) {
              "`settings` are values for environment variables that are not set.");
   module.def("stop_all", &smddp::torch_binding::Backend::stop_all, "Ends all groups, before the interpreter does.");
   module.def("address", &smddp::torch_binding::address, "The address of this machine that groups publish.");
+  module.def("settings", &smddp::torch_binding::settings,
+             "What a group made by this process as rank 0 would be set to, by the environment and the defaults.");
+  module.def("interfaces", &smddp::torch_binding::interfaces, "Name and address of each interface that is up.");
   module.def("path", &smddp::torch_binding::path, py::arg("backend"), "How a group moves data, in words.");
 }

@@ -68,6 +68,17 @@ def free_port() -> int:
     raise AssertionError("no free port")
 
 
+def _place(rank: int, hosts: str) -> dict[str, str]:
+    """What a launcher tells a rank of its place; `hosts` as for run_ranks."""
+    host = hosts[rank]
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(hosts[:rank].count(host)),
+        "LOCAL_WORLD_SIZE": str(hosts.count(host)),
+        "GROUP_RANK": str(sorted(set(hosts)).index(host)),
+    }
+
+
 def run_ranks(
     worker: str,
     size: int,
@@ -91,7 +102,7 @@ def run_ranks(
     start = time.monotonic()
     processes = []
     for rank in range(size):
-        own = common | {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
+        own = common | _place(rank, hosts or "a" * size)
         if hosts:
             own["SMDDP_HOST_ID"] = hosts[rank]
         command = [sys.executable, str(WORKERS / f"{worker}.py"), *arguments]

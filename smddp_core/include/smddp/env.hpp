@@ -37,6 +37,10 @@ struct Env {
   /// memory taken for incoming shards. Default 8 MiB.
   std::size_t net_block_bytes = std::size_t{8} << 20;
 
+  /// SMDDP_CPUS: cores that the communication threads of this process run on, such as `6-7,14`. Default: any; through
+  /// torch, those that training does not need, if the process may use more.
+  std::string cpus;
+
   /// SMDDP_INIT_TIMEOUT: seconds all ranks have to find each other; default 300, never more than the group's timeout.
   std::chrono::milliseconds init_timeout{300'000};
 

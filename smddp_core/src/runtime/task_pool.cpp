@@ -1,9 +1,13 @@
 #include "runtime/task_pool.hpp"
 
 #include <pthread.h>
+#include <sched.h>
 #include <unistd.h>
 
+#include <string>
 #include <utility>
+
+#include "smddp/errors.hpp"
 
 namespace smddp {
 
@@ -15,6 +19,17 @@ TaskPool::TaskPool(int threads, const char* name) : pid_(::getpid()) {
 }
 
 TaskPool::~TaskPool() { drain(); }
+
+void TaskPool::run_on(const std::vector<int>& cpus) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus)
+    if (cpu < CPU_SETSIZE) CPU_SET(static_cast<std::size_t>(cpu), &set);
+  for (std::thread& thread : threads_)
+    if (::pthread_setaffinity_np(thread.native_handle(), sizeof set, &set) != 0)
+      throw UsageError("smddp: SMDDP_CPUS names no core that this process may use: see taskset -p " +
+                       std::to_string(pid_));
+}
 
 void TaskPool::post(std::function<void()> task) {
   {

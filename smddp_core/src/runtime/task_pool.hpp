@@ -24,6 +24,10 @@ class TaskPool {
   TaskPool(const TaskPool&) = delete;
   TaskPool& operator=(const TaskPool&) = delete;
 
+  /// Lets the threads run on these cores only; those that the process may not use do not count.
+  /// @throws UsageError when none is left.
+  void run_on(const std::vector<int>& cpus);
+
   void post(std::function<void()> task);
 
   /// Takes the place of a task for the calling thread, if nothing is queued or running: no task starts before leave().

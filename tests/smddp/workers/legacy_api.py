@@ -105,7 +105,11 @@ def main() -> None:
     assert torch.distributed.get_backend() == "smddp"
     rank, size = dist.get_rank(), dist.get_world_size(dist.group.WORLD)
     assert [rank, size, dist.get_local_rank()] == [int(os.environ[x]) for x in ("RANK", "WORLD_SIZE", "LOCAL_RANK")]
-    assert (package.get_rank(), package.get_world_size(), package.get_local_rank()) == (rank, size, rank)
+    assert (package.get_rank(), package.get_world_size(), package.get_local_rank()) == (
+        rank,
+        size,
+        int(os.environ["LOCAL_RANK"]),
+    )
     collectives(rank, size)
     found = [ours for ours in caught if issubclass(ours.category, FutureWarning)]
     report = {

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
+from smdistributed.dataparallel import placement, tuning
 from smdistributed.dataparallel.rank_environment import rank_environment
 
 try:
@@ -23,7 +24,7 @@ except ImportError as error:
         f"build the wheel again with this torch installed ({error})"
     ) from error
 
-__all__ = ["path"]
+__all__ = ["communication_cpus", "path"]
 
 
 def path(group: dist.ProcessGroup | None = None) -> str:
@@ -32,6 +33,23 @@ def path(group: dist.ProcessGroup | None = None) -> str:
     if chosen is None:
         raise ValueError("smddp: call torch.distributed.init_process_group first")
     return str(_C.path(chosen._get_backend(torch.device("cpu"))))
+
+
+def communication_cpus() -> str:
+    """Cores given to the communication threads of groups made from now on, such as ``6-7``; empty for any core.
+
+    ``SMDDP_CPUS`` if it is set; else those of this process that training does not need (``torch.get_num_threads()``).
+    """
+    chosen = os.environ.get("SMDDP_CPUS")
+    if chosen:
+        return chosen
+    local_size = os.environ.get("LOCAL_WORLD_SIZE", "")
+    if not local_size.isdigit():
+        return ""
+    allowed = os.sched_getaffinity(0)
+    return placement.to_list(
+        placement.spare_cpus(allowed, os.cpu_count() or len(allowed), int(local_size), torch.get_num_threads())
+    )
 
 
 def _gloo(options: c10d._DistributedBackendOptions) -> c10d.Backend:
@@ -48,7 +66,21 @@ def _gloo(options: c10d._DistributedBackendOptions) -> c10d.Backend:
 def _create(options: c10d._DistributedBackendOptions, _backend_options: object) -> c10d.Backend:
     store = c10d.PrefixStore("smddp", options.store)
     seconds = options.timeout.total_seconds()
-    return _C.create(store, options.group_rank, options.group_size, seconds, options.group_id, _gloo(options))
+    return _C.create(
+        store, options.group_rank, options.group_size, seconds, options.group_id, _gloo(options), _settings(options)
+    )
+
+
+def _settings(options: c10d._DistributedBackendOptions) -> dict[str, str]:
+    """This rank's cores and, on rank 0, which chooses for all, what the tuning table has."""
+    cpus = communication_cpus()
+    own = {"SMDDP_CPUS": cpus} if cpus else {}
+    if options.group_rank != 0:
+        return own
+    # Empty for the group of all ranks, in some releases.
+    ranks = options.global_ranks_in_group or range(options.group_size)
+    measured = tuning.settings_for(tuning.topology_key(ranks, os.environ), os.environ, _C.settings())
+    return {**measured, **own}
 
 
 def _same_release(built_for: str, running: str) -> bool:

@@ -1,0 +1,1 @@
+"""The command ``smddp``: what is installed, and how fast it can be made here."""

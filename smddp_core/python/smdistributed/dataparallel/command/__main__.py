@@ -1,0 +1,91 @@
+"""``smddp info`` and ``smddp tune``. The command line only; the work is in the modules beside."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from smdistributed.dataparallel.exceptions import SMDDPError
+from smdistributed.dataparallel.rank_environment import rank_environment
+from smdistributed.dataparallel.tuning import table_path
+
+_SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def main() -> None:
+    """Exit codes: 0 done, 1 failed, 2 wrong usage."""
+    arguments = _parser().parse_args()
+    try:
+        sys.exit(arguments.run(arguments))
+    except (SMDDPError, ImportError) as error:
+        sys.stderr.write(f"smddp: {str(error).replace('smddp: ', '', 1)}\n")
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="smddp", description="The data-parallel back end for torch.distributed.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    info = commands.add_parser("info", help="show versions, cores, shared memory, interfaces and settings")
+    info.add_argument("--json", action="store_true", help="as one JSON object")
+    info.set_defaults(run=_info)
+    tune = commands.add_parser(
+        "tune",
+        help="measure the settings on these ranks and write the best to a table",
+        description="Start it as the job is started (mpirun ... smddp tune, torchrun --no-python ... smddp tune), or "
+        "give --ranks for this host alone. Groups of as many hosts and ranks take their settings from the table.",
+    )
+    tune.add_argument("--ranks", type=_count, help="start this many ranks here instead of using a launcher's")
+    tune.add_argument(
+        "--output", type=Path, help="the table (default: SMDDP_TUNE_FILE, else ~/.config/smddp/tuning.json)"
+    )
+    tune.add_argument("--largest", type=_bytes, default=64 << 20, help="largest message to measure (default: 64M)")
+    tune.add_argument("--rounds", type=_count, default=3, help="times to measure each value (default: 3)")
+    tune.add_argument("--store", help=argparse.SUPPRESS)  # where ranks started by --ranks meet
+    tune.set_defaults(run=_tune)
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text}: expected a whole number of at least 1")
+    return int(text)
+
+
+def _bytes(text: str) -> int:
+    number, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in _SIZES else (text, "")
+    if not number.isdigit() or int(number) == 0:
+        raise argparse.ArgumentTypeError(f"{text}: expected a number of bytes, such as 65536, 64K or 16M")
+    return int(number) * _SIZES.get(unit, 1)
+
+
+def _info(arguments: argparse.Namespace) -> int:
+    from smdistributed.dataparallel.command import info
+
+    sys.stdout.write(info.as_json() if arguments.json else info.as_text())
+    return 0
+
+
+def _tune(arguments: argparse.Namespace) -> int:
+    os.environ.update(rank_environment(os.environ))
+    output = arguments.output or table_path(os.environ)[0]
+    if arguments.ranks:
+        from smdistributed.dataparallel.command import local_ranks
+
+        values = {"--output": output, "--largest": arguments.largest, "--rounds": arguments.rounds}
+        options = [str(word) for option in values.items() for word in option]
+        return local_ranks.run(arguments.ranks, ["tune", *options])
+    if "RANK" not in os.environ:
+        sys.stderr.write("smddp tune: no rank environment: start it by mpirun or torchrun, or give --ranks N\n")
+        return 2
+    from smdistributed.dataparallel.command import tune
+
+    tune.run(output, arguments.largest, arguments.rounds, arguments.store)
+    return 0
+
+
+if __name__ == "__main__":
+    main()

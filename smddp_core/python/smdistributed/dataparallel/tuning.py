@@ -1,0 +1,144 @@
+"""The tuning table: what `smddp tune` measured, and what rank 0 takes from it when a group is made.
+
+A JSON file. ``topologies`` has one entry for each ``hosts x ranks a host``, such as ``2x4``: its ``settings``
+(environment variable -> value) and, for the reader, ``machine`` and the measurements that led to them. No torch here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import tempfile
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smdistributed.dataparallel.exceptions import SMDDPUsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+FORMAT = 1
+NO_TABLE = "none"
+
+
+def table_path(environ: Mapping[str, str]) -> tuple[Path, bool]:
+    """Where the table is, and whether the user named it: ``SMDDP_TUNE_FILE``, where ``none`` means no table at all."""
+    named = environ.get("SMDDP_TUNE_FILE")
+    if named:
+        return Path(named), True
+    home = environ.get("XDG_CONFIG_HOME") or str(Path(environ.get("HOME") or "/") / ".config")
+    return Path(home) / "smddp" / "tuning.json", False
+
+
+def topology_key(ranks: Iterable[int], environ: Mapping[str, str]) -> str | None:
+    """``2x4`` for ranks on two hosts, four on each; None where hosts differ or the launcher does not say.
+
+    Launchers fill hosts one after another, so ``LOCAL_WORLD_SIZE`` consecutive ranks share one.
+    """
+    local_size = environ.get("LOCAL_WORLD_SIZE", "")
+    if not local_size.isdigit() or int(local_size) == 0:
+        return None
+    hosts = Counter(rank // int(local_size) for rank in ranks)
+    sizes = set(hosts.values())
+    return f"{len(hosts)}x{sizes.pop()}" if len(sizes) == 1 else None
+
+
+def machine() -> dict[str, Any]:
+    """What a measurement depends on: processor and number of cores."""
+    return {"cpu": _cpu_model(), "cores": os.cpu_count()}
+
+
+def settings_for(key: str | None, environ: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
+    """Settings measured for a topology; empty where nothing was.
+
+    Args:
+        key: see :func:`topology_key`.
+        environ: names the file.
+        known: settings that the compiled library has.
+
+    Raises:
+        SMDDPUsageError: the file that ``SMDDP_TUNE_FILE`` names is missing or broken. With the default
+            file there is only a warning.
+    """
+    if environ.get("SMDDP_TUNE_FILE") == NO_TABLE:
+        return {}
+    path, named = table_path(environ)
+    if not named and not path.exists():
+        return {}
+    try:
+        entry = load(path).get(key or "", {})
+        settings: dict[str, str] = entry.get("settings", {})
+        unknown = sorted(set(settings) - set(known))
+        if unknown:
+            raise SMDDPUsageError(f"smddp: {path}: {key}: no such setting: {', '.join(unknown)}; run smddp tune again")
+        # A home directory may be shared by machines of several kinds; who names a file means it.
+        if not named and settings and entry.get("machine") != machine():
+            raise SMDDPUsageError(f"smddp: {path}: {key}: measured on {entry.get('machine')}, this is {machine()}")
+    except SMDDPUsageError as error:
+        if named:
+            raise
+        warnings.warn(f"{error} (the file is ignored)", RuntimeWarning, stacklevel=2)
+        return {}
+    return settings
+
+
+def load(path: Path) -> dict[str, dict[str, Any]]:
+    """The table's topologies.
+
+    Raises:
+        SMDDPUsageError: one line with the file and what is wrong with it.
+    """
+    try:
+        table = json.loads(path.read_text())
+    except OSError as error:
+        raise SMDDPUsageError(f"smddp: {path}: {error.strerror}: smddp tune writes this file") from error
+    except ValueError as error:
+        raise SMDDPUsageError(f"smddp: {path}: not JSON: {error}: run smddp tune again") from error
+    if not isinstance(table, dict) or table.get("format") != FORMAT:
+        raise SMDDPUsageError(f"smddp: {path}: expected a table of format {FORMAT}: run smddp tune again")
+    topologies = table.get("topologies")
+    if not isinstance(topologies, dict) or not all(_is_entry(entry) for entry in topologies.values()):
+        raise SMDDPUsageError(
+            f"smddp: {path}: expected topologies, each with settings of text values: run smddp tune again"
+        )
+    return topologies
+
+
+def save(path: Path, key: str, entry: dict[str, Any]) -> None:
+    """Put ``entry`` under ``key`` beside what the file has; readers see the old file or the new one, nothing between.
+
+    Raises:
+        SMDDPUsageError: the file is there and broken, or cannot be written.
+    """
+    topologies = load(path) if path.exists() else {}
+    table = {"format": FORMAT, "topologies": {**topologies, key: entry}}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            json.dump(table, file, indent=1)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(file.name, 0o644)  # noqa: PTH101  (a temporary file is its owner's only)
+        os.replace(file.name, path)  # noqa: PTH105
+    except OSError as error:
+        raise SMDDPUsageError(f"smddp: {path}: {error.strerror}") from error
+
+
+def _is_entry(entry: object) -> bool:
+    settings = entry.get("settings") if isinstance(entry, dict) else None
+    return isinstance(settings, dict) and all(isinstance(value, str) for value in settings.values())
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            # Arm has no name there; its part number tells generations apart.
+            if line.startswith(("model name", "CPU part")):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.machine()
