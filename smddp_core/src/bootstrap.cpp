@@ -147,6 +147,7 @@ class Bootstrap {
     std::vector<int> everyone(static_cast<std::size_t>(options_.size));
     std::iota(everyone.begin(), everyone.end(), 0);
     Wanted wanted;
+    wanted.streams = env_.streams;
     switch (links.topology.path) {
       case Path::alone:
         break;
@@ -166,7 +167,8 @@ class Bootstrap {
     }
     Connections made = connect_peers(listener, table.ranks, options_.rank, wanted, table.nonce, deadline_);
     links.control = std::make_unique<Control>(options_.rank, std::move(made.control));
-    if (!wanted.data.empty()) links.wire = std::make_unique<Mesh>(std::move(made.data), *links.control);
+    if (!wanted.data.empty())
+      links.wire = std::make_unique<Mesh>(std::move(made.data), *links.control, links.topology.local_size());
   }
 
   // The host's first rank makes the segment, the others map it. A failure travels under the same key as the name.
@@ -223,6 +225,17 @@ class Bootstrap {
     return failure.empty() ? get("verdict") : failure;
   }
 
+  NetSettings net_settings() const {
+    NetSettings settings;
+    settings.block_bytes = env_.net_block_bytes;
+    settings.piece_bytes = env_.net_piece_bytes;
+    settings.one_shot_bytes = env_.net_one_shot_bytes;
+    settings.min_shard_bytes = env_.min_shard_bytes;
+    settings.wire = env_.wire_dtype;
+    settings.wire_min_bytes = env_.wire_min_bytes;
+    return settings;
+  }
+
   void build_tier(Links& links, std::optional<Arena> arena) {
     const Env& env = env_;
     const Topology& topology = links.topology;
@@ -238,9 +251,9 @@ class Bootstrap {
     } else if (topology.path == Path::flat) {
       std::vector<int> everyone(static_cast<std::size_t>(topology.size));
       std::iota(everyone.begin(), everyone.end(), 0);
-      links.tier = std::make_unique<NetTier>(*links.wire, everyone, topology.rank, env.net_block_bytes);
+      links.tier = std::make_unique<NetTier>(*links.wire, everyone, topology.rank, net_settings());
     } else {
-      auto rail = std::make_unique<NetTier>(*links.wire, topology.rail(), topology.host, env.net_block_bytes);
+      auto rail = std::make_unique<NetTier>(*links.wire, topology.rail(), topology.host, net_settings());
       links.tier = std::make_unique<Hierarchy>(topology, std::move(host), std::move(rail));
     }
   }

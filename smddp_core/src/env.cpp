@@ -69,6 +69,28 @@ bool read_word(Env& env, const std::string& text) {
   return text.find_first_of(" \n\t") == std::string::npos;
 }
 
+template <auto member>
+bool read_flag(Env& env, const std::string& text) {
+  env.*member = text == "1";
+  return text == "0" || text == "1";
+}
+
+bool read_streams(Env& env, const std::string& text) {
+  long long value = 0;
+  if (!to_number(text, 1, value) || value > 64) return false;
+  env.streams = static_cast<int>(value);
+  return true;
+}
+
+bool read_wire_type(Env& env, const std::string& text) {
+  for (const DType type : {DType::f32, DType::bf16, DType::f16})
+    if (text == name_of(type)) {
+      env.wire_dtype = type;
+      return true;
+    }
+  return false;
+}
+
 const Row kRows[] = {
     {"SMDDP_TRANSPORT", Scope::group, "auto or tcp", read_transport,
      [](const Env& env) { return std::string(env.tcp_only ? "tcp" : "auto"); }},
@@ -82,6 +104,19 @@ const Row kRows[] = {
      write_number<&Env::net_block_bytes>},
     {"SMDDP_CPUS", Scope::process, "a list of cores, such as 0-3,8", read_cpus,
      [](const Env& env) { return env.cpus; }},
+    {"SMDDP_NET_PIECE_BYTES", Scope::group, "a whole number of at least 4096", read_size<&Env::net_piece_bytes, 4096>,
+     write_number<&Env::net_piece_bytes>},
+    {"SMDDP_NET_ONE_SHOT_BYTES", Scope::group, "a whole number of at least 0", read_size<&Env::net_one_shot_bytes, 0>,
+     write_number<&Env::net_one_shot_bytes>},
+    {"SMDDP_MIN_SHARD_BYTES", Scope::group, "a whole number of at least 1", read_size<&Env::min_shard_bytes, 1>,
+     write_number<&Env::min_shard_bytes>},
+    {"SMDDP_STREAMS", Scope::group, "a whole number from 1 to 64", read_streams, write_number<&Env::streams>},
+    {"SMDDP_WIRE_DTYPE", Scope::group, "float32, bfloat16 or float16", read_wire_type,
+     [](const Env& env) { return std::string(name_of(env.wire_dtype)); }},
+    {"SMDDP_WIRE_MIN_BYTES", Scope::group, "a whole number of at least 0", read_size<&Env::wire_min_bytes, 0>,
+     write_number<&Env::wire_min_bytes>},
+    {"SMDDP_WIRE_ERROR_FEEDBACK", Scope::group, "0 or 1", read_flag<&Env::wire_error_feedback>,
+     write_number<&Env::wire_error_feedback>},
     {"SMDDP_INIT_TIMEOUT", Scope::process, "a whole number of seconds, at least 1", read_seconds<&Env::init_timeout>,
      write_seconds<&Env::init_timeout>},
     // Other values are other tools' levels (WARN, TRACE): silent here.

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "smddp/deadline.hpp"
+#include "smddp/residual.hpp"
 #include "smddp/types.hpp"
 
 namespace smddp {
@@ -11,6 +12,7 @@ namespace smddp {
 struct Op {
   OpHeader header;
   Deadline deadline;
+  Residual* residual = nullptr;  ///< For error feedback, if the caller keeps any; used with a 16-bit wire format only.
 };
 
 /// @throws MismatchError naming both operations when `theirs` (announced by `peer`) is not `op`.

@@ -6,6 +6,8 @@
 #include <map>
 #include <string>
 
+#include "smddp/types.hpp"
+
 namespace smddp {
 
 /// Settings as text, by the name of their environment variable.
@@ -40,6 +42,34 @@ struct Env {
   /// SMDDP_CPUS: cores that the communication threads of this process run on, such as `6-7,14`. Default: any; through
   /// torch, those that training does not need, if the process may use more.
   std::string cpus;
+
+  /// SMDDP_NET_PIECE_BYTES [group]: blocks travel and are summed in pieces of this size, so that sums and results are
+  /// under way before all of a block has arrived. Default 256 KiB: smaller costs bookkeeping, larger leaves the cache.
+  std::size_t net_piece_bytes = std::size_t{256} << 10;
+
+  /// SMDDP_NET_ONE_SHOT_BYTES [group]: between n hosts an all-reduce of B bytes goes in one step instead of two as long
+  /// as the (n-1)(n-2)/n B bytes that this sends more are no more than this. Default 16 KiB, what 1 Gbit/s moves in the
+  /// time of a step (0.1 ms).
+  std::size_t net_one_shot_bytes = std::size_t{16} << 10;
+
+  /// SMDDP_MIN_SHARD_BYTES [group]: a block is cut for fewer ranks than there are, if shards would be smaller.
+  /// Default 4 KiB.
+  std::size_t min_shard_bytes = 4096;
+
+  /// SMDDP_STREAMS [group]: TCP connections between two ranks, for networks that limit what one may carry (5 Gbit/s on
+  /// EC2 outside a placement group). Default 1.
+  int streams = 1;
+
+  /// SMDDP_WIRE_DTYPE [group]: type in which float32 sums and averages travel between hosts: `float32` (default),
+  /// `bfloat16` or `float16`. They are summed in float32 whatever this is. See docs/smddp-algorithms.md for the error.
+  DType wire_dtype = DType::f32;
+
+  /// SMDDP_WIRE_MIN_BYTES [group]: messages below this size always travel as they are (metrics, norms). Default 64 KiB.
+  std::size_t wire_min_bytes = std::size_t{64} << 10;
+
+  /// SMDDP_WIRE_ERROR_FEEDBACK [group]: 1 (default): what a 16-bit format rounds off is added to the same tensor's next
+  /// sum; 0: it is lost.
+  bool wire_error_feedback = true;
 
   /// SMDDP_INIT_TIMEOUT: seconds all ranks have to find each other; default 300, never more than the group's timeout.
   std::chrono::milliseconds init_timeout{300'000};

@@ -4,9 +4,17 @@
 // rails, and each carries 1/L of the bytes; what crosses the network is that of one rank a host (2(M-1)/M B for an
 // all-reduce over M hosts) and not of all M x L.
 //
+// A large message goes block by block: while one is on the wire, the next is summed inside the host and the one before
+// spread in it. Waits for ranks of this host keep the wire moving (Arena::while_waiting): without that, ranks of two hosts
+// that wait for each other's neighbours would never end.
+//
 // Sums run in rank order inside each host, then in host order; f16 and bf16 partial sums cross the network as f32.
 #pragma once
 
+#include <memory>
+#include <vector>
+
+#include "collective/net_tier.hpp"
 #include "collective/tier.hpp"
 #include "smddp/topology.hpp"
 
@@ -15,7 +23,7 @@ namespace smddp {
 class Hierarchy final : public Tier {
  public:
   /// @param local ranks of this host. @param rail see above, in host order.
-  Hierarchy(const Topology& topology, std::unique_ptr<Tier> local, std::unique_ptr<Tier> rail);
+  Hierarchy(const Topology& topology, std::unique_ptr<Tier> local, std::unique_ptr<NetTier> rail);
 
   int rank() const override { return topology_.rank; }
   int size() const override { return topology_.size; }
@@ -26,10 +34,21 @@ class Hierarchy final : public Tier {
   void all_reduce(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) override;
 
  private:
+  /// Blocks that are summed in the host before the first one's results are waited for.
+  static constexpr std::size_t kAhead = 2;
+  static_assert(kAhead < ReducePipe::kDepth, "a block is gathered before its memory is needed again");
+
+  std::size_t step_of(std::size_t bytes) const;
+  void all_reduce_small(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction);
+  void reduce_block(const Op& op, ReducePipe& pipe, std::size_t turn, const std::byte* in, std::byte* out,
+                    std::size_t count, const Reduction& reduction);
+  void gather_block(const Op& op, ReducePipe& pipe, std::size_t turn, std::size_t step, void* out, std::size_t count,
+                    std::size_t width);
+
   Topology topology_;
   std::unique_ptr<Tier> local_;
-  std::unique_ptr<Tier> rail_;
-  Scratch partial_;
+  std::unique_ptr<NetTier> rail_;
+  std::vector<Scratch> partials_;
 };
 
 }  // namespace smddp

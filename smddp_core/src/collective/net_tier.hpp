@@ -1,15 +1,19 @@
-// Collectives over TCP by direct exchange, after Herring (Thangakrishnan et al., SC'20): a message is cut into one
+// Collectives between hosts by direct exchange, after Herring (Thangakrishnan et al., SC'20): a message is cut into one
 // shard a rank, shard i goes straight to rank i, which reduces it in rank order and sends the result straight back. One
 // hop each way and the same number of bytes for everybody, without a ring's chain of n-1 steps.
 //
 // Steps (one-way trips) and bytes sent by each of n ranks, for a message of B bytes:
-//   all_reduce      2 steps   2(n-1)/n B
-//   reduce_scatter  1 step    (n-1)/n B
-//   all_gather      1 step    (n-1)/n B
-//   broadcast       1 step    (n-1) B at the root if B is small, else 2 steps, (n-1)/n B or (for the root) twice that
+//   all_reduce, small   1 step    (n-1) B                     everybody sums everything
+//   all_reduce          2 steps   2(n-1)/n B
+//   reduce_scatter      1 step    (n-1)/n B
+//   all_gather          1 step    (n-1)/n B
+//   broadcast           1 step    (n-1) B at the root if B is small, else 2 steps, (n-1)/n B or (for the root) twice that
 // Every operation also sends a header of 32 bytes to each peer, in front of the first data.
 #pragma once
 
+#include <vector>
+
+#include "collective/reduce_pipe.hpp"
 #include "collective/tier.hpp"
 #include "transport/wire.hpp"
 
@@ -18,8 +22,8 @@ namespace smddp {
 class NetTier final : public Tier {
  public:
   /// @param members ranks of the group in this tier, in tier order. @param rank this rank's index in `members`.
-  /// @param wire connected to all members; outlives the tier. @param block_bytes see Env::net_block_bytes.
-  NetTier(Wire& wire, std::vector<int> members, int rank, std::size_t block_bytes);
+  /// @param wire connected to all members; outlives the tier.
+  NetTier(Wire& wire, std::vector<int> members, int rank, const NetSettings& settings);
 
   int rank() const override { return me_; }
   int size() const override { return static_cast<int>(members_.size()); }
@@ -29,29 +33,44 @@ class NetTier final : public Tier {
   void reduce_scatter(const Op& op, const std::vector<Block>& blocks, void* out, const Reduction& reduction) override;
   void all_reduce(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) override;
 
- private:
-  /// Where one shard is gathered from all ranks and reduced, piece by piece as it arrives.
-  struct Collect {
-    const std::byte* own = nullptr;  ///< This rank's contribution.
-    std::byte* out = nullptr;
-    std::size_t count = 0;
-    bool send_back = false;  ///< Send every finished piece to all peers.
-  };
+  // The same operations in the hands of a caller that works on parts of the message meanwhile (hierarchy.hpp). Each
+  // posts the headers and ends with finish().
 
+  /// Posts a gather. arrived[r] counts the bytes of blocks[r] that are in place, from the start. Both must stay.
+  void start_all_gather(const Op& op, const std::vector<MutableBlock>& blocks, std::vector<std::size_t>& arrived);
+
+  /// Posts a broadcast. `arrived` counts the bytes that are in place, from the start (all of them at the root).
+  void start_broadcast(const Op& op, void* data, std::size_t bytes, int root, std::size_t& arrived);
+
+  /// @param total elements of all blocks this rank will push.
+  ReducePipe start_reduction(const Op& op, const Reduction& reduction, std::size_t total);
+
+  /// Waits until `arrived` is at least `bytes`.
+  void wait_for(const Op& op, const std::size_t& arrived, std::size_t bytes);
+
+  /// Waits for everything.
+  void finish(const Op& op) { wire_.run(op); }
+
+  const NetSettings& settings() const { return settings_; }
+
+ private:
   int global(int r) const { return members_[static_cast<std::size_t>(r)]; }
   /// The k-th peer after this rank, so that not everyone starts with the same one. k in 1 .. size-1.
   int after(int k) const { return (me_ + k) % size(); }
+  bool in_one_step(std::size_t bytes) const;
   void post_headers(const Op& op);
-  void post_collect(const Collect& collect, const Reduction& reduction);
-  void reduce_piece(const Collect& collect, const Reduction& reduction, std::size_t at, std::size_t count);
+  void send_pieces(int r, const void* data, std::size_t bytes);
+  void recv_pieces(int r, void* data, std::size_t bytes, std::size_t& arrived);
+  void one_shot(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction);
+  void broadcast_block(std::byte* data, std::size_t bytes, int root, std::size_t& arrived);
 
   Wire& wire_;
-  std::vector<int> members_;
-  int me_;
-  std::size_t block_bytes_;
+  const std::vector<int> members_;
+  const int me_;
+  const NetSettings settings_;
   Scratch incoming_;
+  PipeMemory memory_;
   std::vector<OpHeader> headers_;
-  std::vector<int> arrived_;
   std::vector<const void*> sources_;
 };
 

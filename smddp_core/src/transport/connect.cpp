@@ -26,7 +26,8 @@ static_assert(sizeof(Hello) == 32, "Hello travels as plain bytes");
 using Key = std::pair<int, int>;  // rank, channel
 
 Peers& peers_of(Connections& connections, int channel) {
-  return channel == static_cast<int>(Channel::control) ? connections.control : connections.data;
+  if (channel == static_cast<int>(Channel::control)) return connections.control;
+  return connections.data[static_cast<std::size_t>(channel - static_cast<int>(Channel::data))];
 }
 
 Socket greet(const RankInfo& info, int rank, int channel, const Nonce& nonce, const Deadline& deadline) {
@@ -75,10 +76,10 @@ Connections connect_peers(const Socket& listener, const std::vector<RankInfo>& r
                           const Nonce& nonce, const Deadline& deadline) {
   Connections connections;
   std::set<Key> expected;
-  const std::pair<Channel, const std::vector<int>*> lists[] = {{Channel::control, &wanted.control},
-                                                               {Channel::data, &wanted.data}};
-  for (const auto& [kind, list] : lists) {
-    const int channel = static_cast<int>(kind);
+  connections.data.resize(static_cast<std::size_t>(wanted.streams));
+  std::vector<std::pair<int, const std::vector<int>*>> lists{{static_cast<int>(Channel::control), &wanted.control}};
+  for (int s = 0; s < wanted.streams; ++s) lists.emplace_back(static_cast<int>(Channel::data) + s, &wanted.data);
+  for (const auto& [channel, list] : lists) {
     for (const int peer : *list) {
       if (peer == rank) continue;
       if (peer > rank)

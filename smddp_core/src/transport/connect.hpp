@@ -22,18 +22,19 @@ using Peers = std::map<int, Socket>;
 /// Kinds of connection between two ranks.
 enum class Channel : int {
   control = 0,  ///< Aborts, and the news that a process ended. Nearly always silent.
-  data = 1,     ///< Messages.
+  data = 1,     ///< Messages; stream s is channel data + s.
 };
 
 /// Which peers to meet on each channel. Symmetric: if rank a lists b, rank b lists a.
 struct Wanted {
   std::vector<int> control;
   std::vector<int> data;
+  int streams = 1;  ///< Data connections to each peer.
 };
 
 struct Connections {
   Peers control;
-  Peers data;
+  std::vector<Peers> data;  ///< By stream.
 };
 
 /// Connects to the wanted peers of lower rank and accepts those of higher rank.

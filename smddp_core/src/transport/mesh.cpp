@@ -1,19 +1,24 @@
 #include "transport/mesh.hpp"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdint>
+#include <utility>
 
 #include "smddp/errors.hpp"
 
 namespace smddp {
 namespace {
 
-// One peer may take this much of a turn, so that no peer's stream waits for another's whole backlog.
+// One stream may take this much of a turn, so that no peer waits for another's whole backlog.
 constexpr std::size_t kTurn = std::size_t{256} << 10;
+
+// Parts that go in one system call: a header and its data, or a run of small pieces.
+constexpr std::size_t kGather = 8;
 
 // How long poll() sleeps at most: abort() from another thread is seen this late at worst.
 constexpr std::chrono::milliseconds kNap{20};
@@ -21,10 +26,49 @@ constexpr std::chrono::milliseconds kNap{20};
 // How long the first explanation of a failure may take to arrive before a lost connection is reported as such.
 constexpr std::chrono::milliseconds kPatience{200};
 
+// Up to this many connections it is cheaper to try each of them than to ask poll() first.
+constexpr std::size_t kFewStreams = 8;
+
+// Parts begin on cache lines.
+constexpr std::size_t kAlignment = 64;
+
+// A wake-up from poll() takes 50 us and more; the answer to a small message is often here earlier. Where ranks
+// outnumber cores, looking only keeps the awaited rank from running.
+constexpr int kSpins = 50;
+
+int spins_for(int local_ranks) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  return ::sched_getaffinity(0, sizeof(cores), &cores) == 0 && CPU_COUNT(&cores) >= local_ranks ? kSpins : 0;
+}
+
+bool would_block() { return errno == EAGAIN || errno == EINTR; }
+
+// The front of a queue as one message of at most `budget` bytes.
+template <class Queue>
+msghdr gather(const Queue& queue, iovec (&vectors)[kGather], std::size_t budget) {
+  msghdr message{};
+  message.msg_iov = vectors;
+  for (const auto& part : queue) {
+    if (message.msg_iovlen == kGather || budget == 0) break;
+    iovec& vector = vectors[message.msg_iovlen++];
+    vector.iov_base = part.data;
+    vector.iov_len = std::min(part.bytes, budget);
+    budget -= vector.iov_len;
+  }
+  return message;
+}
+
 }  // namespace
 
-Mesh::Mesh(Peers peers, Control& control) : control_(control) {
-  for (auto& [rank, socket] : peers) peers_[rank].socket = std::move(socket);
+Mesh::Mesh(std::vector<Peers> streams, Control& control, int local_ranks)
+    : control_(control), spins_(spins_for(local_ranks)) {
+  for (Peers& peers : streams)
+    for (auto& [rank, socket] : peers) {
+      peers_[rank].streams.emplace_back();
+      peers_[rank].streams.back().socket = std::move(socket);
+      ++sockets_;
+    }
 }
 
 Mesh::Peer& Mesh::peer(int rank) {
@@ -33,15 +77,26 @@ Mesh::Peer& Mesh::peer(int rank) {
   return entry->second;
 }
 
-void Mesh::send(int rank, const void* data, std::size_t bytes) {
-  if (bytes == 0) return;
-  peer(rank).sends.push_back({static_cast<const char*>(data), bytes});
-  ++posted_;
+void Mesh::send(int rank, const void* data, std::size_t bytes, Done done) {
+  // A queue serves both directions; what is sent is only read.
+  if (bytes > 0) post(peer(rank), &Stream::sends, &Peer::sends, const_cast<void*>(data), bytes, std::move(done));
 }
 
-void Mesh::recv(int rank, void* data, std::size_t bytes, std::function<void()> done) {
-  if (bytes == 0) return;
-  peer(rank).receives.push_back({static_cast<char*>(data), bytes, std::move(done)});
+void Mesh::recv(int rank, void* data, std::size_t bytes, Done done) {
+  if (bytes > 0) post(peer(rank), &Stream::receives, &Peer::receives, data, bytes, std::move(done));
+}
+
+void Mesh::post(Peer& peer, Queue Stream::* queue, std::deque<Piece> Peer::* pieces, void* data, std::size_t bytes,
+                Done done) {
+  const std::size_t streams = bytes < kStripeFloor ? 1 : peer.streams.size();
+  const std::size_t step = (bytes / streams + kAlignment - 1) / kAlignment * kAlignment;
+  (peer.*pieces).push_back({static_cast<int>(streams), std::move(done)});
+  Piece* piece = &(peer.*pieces).back();
+  for (std::size_t s = 0; s < streams; ++s) {
+    const std::size_t at = s * step;
+    const std::size_t end = s + 1 == streams ? bytes : at + step;
+    (peer.streams[s].*queue).push_back({static_cast<char*>(data) + at, end - at, piece});
+  }
   ++posted_;
 }
 
@@ -50,81 +105,123 @@ void Mesh::lost(const Op& op, int rank) {
   throw_peer_closed(op, rank);
 }
 
-void Mesh::push(const Op& op, int rank, Peer& peer) {
-  std::size_t budget = kTurn;
-  while (!peer.sends.empty() && budget > 0) {
-    Outgoing& head = peer.sends.front();
-    const ssize_t n = ::send(peer.socket.fd(), head.data, std::min(head.bytes, budget), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n < 0) {
-      if (errno == EAGAIN || errno == EINTR) return;
-      lost(op, rank);
-    }
-    const auto sent = static_cast<std::size_t>(n);
-    budget -= sent;
-    head.data += sent;
-    head.bytes -= sent;
-    if (head.bytes == 0) {
-      peer.sends.pop_front();
-      --posted_;
-    }
+// `bytes` of the queue have moved: says so to those pieces that are complete with it.
+void Mesh::advance(Queue& queue, std::deque<Piece>& pieces, std::size_t bytes) {
+  while (bytes > 0) {
+    Part& head = queue.front();
+    const std::size_t moved = std::min(bytes, head.bytes);
+    bytes -= moved;
+    head.data += moved;
+    head.bytes -= moved;
+    if (head.bytes > 0) break;
+    --head.piece->parts;
+    queue.pop_front();
   }
-}
-
-void Mesh::pull(const Op& op, int rank, Peer& peer) {
-  std::size_t budget = kTurn;
-  while (!peer.receives.empty() && budget > 0) {
-    Incoming& head = peer.receives.front();
-    const ssize_t n = ::recv(peer.socket.fd(), head.data, std::min(head.bytes, budget), MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (n <= 0) lost(op, rank);
-    const auto received = static_cast<std::size_t>(n);
-    budget -= received;
-    head.data += received;
-    head.bytes -= received;
-    if (head.bytes > 0) continue;
-    const auto done = std::move(head.done);
-    peer.receives.pop_front();
+  while (!pieces.empty() && pieces.front().parts == 0) {
+    const Done done = std::move(pieces.front().done);
+    pieces.pop_front();
     --posted_;
     if (done) done();
   }
 }
 
-void Mesh::poll_ready(const Op& op) {
+bool Mesh::push(const Op& op, int rank, Peer& peer, Stream& stream) {
+  std::size_t budget = kTurn;
+  iovec vectors[kGather];
+  while (!stream.sends.empty() && budget > 0) {
+    const msghdr message = gather(stream.sends, vectors, budget);
+    const ssize_t n = ::sendmsg(stream.socket.fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0) {
+      if (would_block()) break;
+      lost(op, rank);
+    }
+    budget -= static_cast<std::size_t>(n);
+    advance(stream.sends, peer.sends, static_cast<std::size_t>(n));
+  }
+  return budget < kTurn;
+}
+
+bool Mesh::pull(const Op& op, int rank, Peer& peer, Stream& stream) {
+  std::size_t budget = kTurn;
+  iovec vectors[kGather];
+  while (!stream.receives.empty() && budget > 0) {
+    msghdr message = gather(stream.receives, vectors, budget);
+    std::size_t wanted = 0;
+    for (std::size_t i = 0; i < message.msg_iovlen; ++i) wanted += vectors[i].iov_len;
+    const ssize_t n = ::recvmsg(stream.socket.fd(), &message, MSG_DONTWAIT);
+    if (n < 0 && would_block()) break;
+    if (n <= 0) lost(op, rank);
+    budget -= static_cast<std::size_t>(n);
+    advance(stream.receives, peer.receives, static_cast<std::size_t>(n));
+    // Less than asked for: the socket is empty, and asking again would only say so.
+    if (static_cast<std::size_t>(n) < wanted) break;
+  }
+  return budget < kTurn;
+}
+
+bool Mesh::try_all(const Op& op) {
+  bool moved = false;
+  for (auto& [rank, peer] : peers_)
+    for (Stream& stream : peer.streams) {
+      moved |= push(op, rank, peer, stream);
+      moved |= pull(op, rank, peer, stream);
+    }
+  return moved;
+}
+
+void Mesh::list_wanted() {
   entries_.clear();
   polled_.clear();
-  for (auto& [rank, peer] : peers_) {
-    const int events = (peer.sends.empty() ? 0 : POLLOUT) | (peer.receives.empty() ? 0 : POLLIN);
-    if (events == 0) continue;
-    entries_.push_back({peer.socket.fd(), static_cast<short>(events), 0});
-    polled_.emplace_back(rank, &peer);
+  for (auto& [rank, peer] : peers_)
+    for (Stream& stream : peer.streams) {
+      const int events = (stream.sends.empty() ? 0 : POLLOUT) | (stream.receives.empty() ? 0 : POLLIN);
+      if (events == 0) continue;
+      entries_.push_back({stream.socket.fd(), static_cast<short>(events), 0});
+      polled_.push_back({rank, &peer, &stream});
+    }
+}
+
+void Mesh::move_ready(const Op& op) {
+  for (std::size_t i = 0; i < polled_.size(); ++i) {
+    const auto [rank, peer, stream] = polled_[i];
+    const short events = entries_[i].revents;
+    if (events & (POLLIN | POLLHUP | POLLERR)) pull(op, rank, *peer, *stream);
+    if (events & (POLLOUT | POLLHUP | POLLERR)) push(op, rank, *peer, *stream);
   }
+}
+
+void Mesh::progress(const Op& op) {
+  if (sockets_ <= kFewStreams) {
+    try_all(op);
+    return;
+  }
+  list_wanted();
+  if (::poll(entries_.data(), entries_.size(), 0) > 0) move_ready(op);
+}
+
+void Mesh::check_waiting(const Op& op) {
+  if (!op.deadline.passed()) return;
+  std::vector<int> missing;
+  for (const Polled& polled : polled_)
+    if (missing.empty() || missing.back() != polled.rank) missing.push_back(polled.rank);
+  throw_timeout(op, missing);
+}
+
+void Mesh::wait(const Op& op) {
+  for (int i = 0; i < spins_; ++i) {
+    if (try_all(op)) return;
+    // Gives the core to a rank that needs it; returns at once where there is none.
+    ::sched_yield();
+  }
+  list_wanted();
   control_.append_to(entries_);
   const int ready = ::poll(entries_.data(), entries_.size(), static_cast<int>(op.deadline.left(kNap).count()));
   if (ready < 0 && errno != EINTR) throw_system("poll", errno);
   const auto woken = [](const pollfd& entry) { return entry.revents != 0; };
   const auto control_begin = entries_.begin() + static_cast<std::ptrdiff_t>(polled_.size());
-  if (ready == 0 || control_.raised() || std::any_of(control_begin, entries_.end(), woken)) control_.check();
-  if (!op.deadline.passed()) return;
-  std::vector<int> missing;
-  for (const auto& [rank, peer] : polled_) missing.push_back(rank);
-  throw_timeout(op, missing);
-}
-
-void Mesh::progress(const Op& op) {
-  for (auto& [rank, peer] : peers_) {
-    push(op, rank, peer);
-    pull(op, rank, peer);
-  }
-}
-
-void Mesh::wait(const Op& op) {
-  poll_ready(op);
-  for (std::size_t i = 0; i < polled_.size(); ++i) {
-    const auto [rank, peer] = polled_[i];
-    const short events = entries_[i].revents;
-    if (events & (POLLIN | POLLHUP | POLLERR)) pull(op, rank, *peer);
-    if (events & (POLLOUT | POLLHUP | POLLERR)) push(op, rank, *peer);
-  }
+  if (ready <= 0 || control_.raised() || std::any_of(control_begin, entries_.end(), woken)) control_.check();
+  check_waiting(op);
+  if (ready > 0) move_ready(op);
 }
 
 }  // namespace smddp

@@ -1,4 +1,8 @@
-// The wire over TCP: one connection to every peer, all of them moved at once by one poll loop on the calling thread.
+// The wire over TCP: one or more connections (streams) to every peer, all of them moved by one poll loop on the calling
+// thread.
+//
+// Where there are several streams, a piece of at least kStripeFloor bytes is cut into one part a stream, the same way
+// on both ends, so that nothing but data travels; smaller ones use the first stream.
 #pragma once
 
 #include <poll.h>
@@ -16,42 +20,69 @@ namespace smddp {
 
 class Mesh final : public Wire {
  public:
-  /// @param peers connected non-blocking sockets by rank. @param control outlives the mesh.
-  Mesh(Peers peers, Control& control);
+  /// Below this, a part would be smaller than what a socket moves at once.
+  static constexpr std::size_t kStripeFloor = std::size_t{128} << 10;
 
-  void send(int peer, const void* data, std::size_t bytes) override;
-  void recv(int peer, void* data, std::size_t bytes, std::function<void()> done = {}) override;
+  /// @param streams connected non-blocking sockets by rank, the same number for every peer and the same order on both
+  /// ends. @param control outlives the mesh. @param local_ranks ranks on this host: if
+  /// they have a core each, a rank looks for data for some 50 us before it sleeps.
+  Mesh(std::vector<Peers> streams, Control& control, int local_ranks);
+
+  void send(int peer, const void* data, std::size_t bytes, Done done = {}) override;
+  void recv(int peer, void* data, std::size_t bytes, Done done = {}) override;
   void progress(const Op& op) override;
   void wait(const Op& op) override;
   bool idle() const override { return posted_ == 0; }
 
  private:
-  struct Outgoing {
-    const char* data;
-    std::size_t bytes;
+  /// A piece that was posted; complete when all its parts are.
+  struct Piece {
+    int parts;
+    Done done;
   };
-  struct Incoming {
+  struct Part {
     char* data;
     std::size_t bytes;
-    std::function<void()> done;
+    Piece* piece;
+  };
+  /// What one direction of a connection still has to move.
+  using Queue = std::deque<Part>;
+  struct Stream {
+    Socket socket;
+    Queue sends;
+    Queue receives;
   };
   struct Peer {
-    Socket socket;
-    std::deque<Outgoing> sends;
-    std::deque<Incoming> receives;
+    std::vector<Stream> streams;
+    std::deque<Piece> sends;
+    std::deque<Piece> receives;
   };
 
   Peer& peer(int rank);
-  void push(const Op& op, int rank, Peer& peer);
-  void pull(const Op& op, int rank, Peer& peer);
+  void post(Peer& peer, Queue Stream::* queue, std::deque<Piece> Peer::* pieces, void* data, std::size_t bytes,
+            Done done);
+  bool push(const Op& op, int rank, Peer& peer, Stream& stream);
+  bool pull(const Op& op, int rank, Peer& peer, Stream& stream);
+  void advance(Queue& queue, std::deque<Piece>& pieces, std::size_t bytes);
+  bool try_all(const Op& op);
+  void list_wanted();
+  void move_ready(const Op& op);
+  void check_waiting(const Op& op);
   void lost(const Op& op, int rank);
-  void poll_ready(const Op& op);
+
+  struct Polled {
+    int rank;
+    Peer* peer;
+    Stream* stream;
+  };
 
   std::map<int, Peer> peers_;
   Control& control_;
+  const int spins_;
   std::vector<pollfd> entries_;
-  std::vector<std::pair<int, Peer*>> polled_;
-  std::size_t posted_ = 0;
+  std::vector<Polled> polled_;
+  std::size_t sockets_ = 0;
+  std::size_t posted_ = 0;  // pieces that are not complete
 };
 
 }  // namespace smddp

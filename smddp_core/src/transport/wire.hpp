@@ -19,14 +19,17 @@ class Wire {
  public:
   virtual ~Wire() = default;
 
-  /// Appends `bytes` bytes at `data` to what is sent to rank `peer`. The memory must stay as it is until everything
-  /// posted has moved. Nothing happens for zero bytes.
-  virtual void send(int peer, const void* data, std::size_t bytes) = 0;
+  using Done = std::function<void()>;
 
-  /// Appends a piece to what is received from rank `peer`. `done` is called once it is complete, in the order in which
-  /// pieces of this peer were posted, from within progress(), wait() or run(); it may post more. Nothing happens for
-  /// zero bytes.
-  virtual void recv(int peer, void* data, std::size_t bytes, std::function<void()> done = {}) = 0;
+  /// Appends a piece to what is sent to rank `peer`. The memory must stay as it is until `done` is called, or everything
+  /// posted has moved. Nothing happens for zero bytes.
+  virtual void send(int peer, const void* data, std::size_t bytes, Done done = {}) = 0;
+
+  /// Appends a piece to what is received from rank `peer`. Nothing happens for zero bytes.
+  ///
+  /// `done` of both is called once the piece is complete, for one peer in the order of posting, from within progress(),
+  /// wait() or run(); it may post more. A piece may be filled before `done` of the one in front of it was called.
+  virtual void recv(int peer, void* data, std::size_t bytes, Done done = {}) = 0;
 
   /// Moves what can be moved without waiting.
   virtual void progress(const Op& op) = 0;
