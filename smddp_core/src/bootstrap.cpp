@@ -167,6 +167,8 @@ class Bootstrap {
     }
     Connections made = connect_peers(listener, table.ranks, options_.rank, wanted, table.nonce, deadline_);
     links.control = std::make_unique<Control>(options_.rank, std::move(made.control));
+    for (const Peers& stream : made.data)
+      for (const auto& [rank, socket] : stream) set_buffers(socket, env_.socket_buffer_bytes);
     if (!wanted.data.empty())
       links.wire = std::make_unique<Mesh>(std::move(made.data), *links.control, links.topology.local_size());
   }

@@ -43,7 +43,7 @@ class Communicator::Impl {
 
   /// Runs `body(tier, op)` with the next sequence number. Its failure ends the group, here and, by notice, elsewhere.
   template <class Body>
-  void run(OpHeader header, std::chrono::milliseconds timeout, Body body) {
+  void run(OpHeader header, std::chrono::milliseconds timeout, Body body, Residual* residual = nullptr) {
     if (::getpid() != pid_)
       throw UsageError("smddp: " + std::string(name_of(header.kind)) +
                        " in a forked child: DataLoader workers must not use the parent's process group");
@@ -55,7 +55,7 @@ class Communicator::Impl {
     }
     if (first_cause_) std::rethrow_exception(first_cause_);
     header.sequence = ++sequence_;
-    const Op op{header, Deadline(timeout)};
+    const Op op{header, Deadline(timeout), links_.env.wire_error_feedback ? residual : nullptr};
     try {
       links_.control->check_now_and_then(op.deadline.start());
       body(*links_.tier, op);
@@ -80,6 +80,10 @@ class Communicator::Impl {
   bool failed() const { return !alone() && links_.control->raised(); }
   std::uint64_t sequence() const { return sequence_; }
   const Topology& topology() const { return links_.topology; }
+  bool keeps_residuals(std::size_t bytes) const {
+    const Env& env = links_.env;
+    return links_.wire && env.wire_error_feedback && env.wire_dtype != DType::f32 && bytes >= env.wire_min_bytes;
+  }
 
  private:
   CommunicatorOptions options_;
@@ -128,12 +132,14 @@ void Communicator::broadcast(void* data, std::size_t bytes, int root, Timeout ti
   impl_->run(header, timeout, [&](Tier& tier, const Op& op) { tier.broadcast(op, data, bytes, root); });
 }
 
-void Communicator::all_reduce(const void* in, void* out, std::size_t count, DType dtype, ReduceOp op, Timeout timeout) {
+void Communicator::all_reduce(const void* in, void* out, std::size_t count, DType dtype, ReduceOp op, Timeout timeout,
+                              Residual* residual) {
   const Reduction reduction = reduction_of(dtype, op, impl_->size());
   const std::size_t bytes = count * size_of(dtype);
   if (impl_->alone()) copy_bytes(out, in, bytes);
-  impl_->run(header_of(OpKind::all_reduce, bytes, dtype, op), timeout,
-             [&](Tier& tier, const Op& running) { tier.all_reduce(running, in, out, count, reduction); });
+  impl_->run(
+      header_of(OpKind::all_reduce, bytes, dtype, op), timeout,
+      [&](Tier& tier, const Op& running) { tier.all_reduce(running, in, out, count, reduction); }, residual);
 }
 
 void Communicator::all_gather(const void* in, const std::vector<void*>& outs, std::size_t bytes, Timeout timeout,
@@ -150,7 +156,7 @@ void Communicator::all_gather(const void* in, const std::vector<void*>& outs, st
 }
 
 void Communicator::reduce_scatter(const std::vector<const void*>& ins, void* out, std::size_t count, DType dtype,
-                                  ReduceOp op, Timeout timeout) {
+                                  ReduceOp op, Timeout timeout, Residual* residual) {
   if (ins.size() != static_cast<std::size_t>(impl_->size()))
     throw UsageError("smddp: reduce_scatter of " + std::to_string(ins.size()) + " inputs in a group of " +
                      std::to_string(impl_->size()));
@@ -159,14 +165,16 @@ void Communicator::reduce_scatter(const std::vector<const void*>& ins, void* out
   if (impl_->alone()) copy_bytes(out, ins[0], bytes);
   std::vector<Block> blocks;
   for (const void* in : ins) blocks.push_back({in, count});
-  impl_->run(header_of(OpKind::reduce_scatter, bytes, dtype, op), timeout,
-             [&](Tier& tier, const Op& running) { tier.reduce_scatter(running, blocks, out, reduction); });
+  impl_->run(
+      header_of(OpKind::reduce_scatter, bytes, dtype, op), timeout,
+      [&](Tier& tier, const Op& running) { tier.reduce_scatter(running, blocks, out, reduction); }, residual);
 }
 
 void Communicator::abort(const std::string& reason) { impl_->abort(reason); }
 void Communicator::check() const { impl_->check(); }
 bool Communicator::failed() const { return impl_->failed(); }
 std::uint64_t Communicator::sequence() const { return impl_->sequence(); }
+bool Communicator::keeps_residuals(std::size_t bytes) const { return impl_->keeps_residuals(bytes); }
 const Topology& Communicator::topology() const { return impl_->topology(); }
 
 }  // namespace smddp

@@ -111,6 +111,8 @@ const Row kRows[] = {
     {"SMDDP_MIN_SHARD_BYTES", Scope::group, "a whole number of at least 1", read_size<&Env::min_shard_bytes, 1>,
      write_number<&Env::min_shard_bytes>},
     {"SMDDP_STREAMS", Scope::group, "a whole number from 1 to 64", read_streams, write_number<&Env::streams>},
+    {"SMDDP_SOCKET_BUFFER_BYTES", Scope::group, "a whole number of at least 0", read_size<&Env::socket_buffer_bytes, 0>,
+     write_number<&Env::socket_buffer_bytes>},
     {"SMDDP_WIRE_DTYPE", Scope::group, "float32, bfloat16 or float16", read_wire_type,
      [](const Env& env) { return std::string(name_of(env.wire_dtype)); }},
     {"SMDDP_WIRE_MIN_BYTES", Scope::group, "a whole number of at least 0", read_size<&Env::wire_min_bytes, 0>,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "smddp/env.hpp"
+#include "smddp/residual.hpp"
 #include "smddp/store.hpp"
 #include "smddp/topology.hpp"
 #include "smddp/types.hpp"
@@ -51,7 +52,9 @@ class Communicator {
                  std::uint32_t tag = 0);
 
   /// out[i] = op over ranks of in[i]; `in` and `out` are the same or disjoint, `count` elements each.
-  void all_reduce(const void* in, void* out, std::size_t count, DType dtype, ReduceOp op, Timeout timeout);
+  /// @param residual for error feedback (keeps_residuals()); may differ between ranks, nothing is lost without.
+  void all_reduce(const void* in, void* out, std::size_t count, DType dtype, ReduceOp op, Timeout timeout,
+                  Residual* residual = nullptr);
 
   /// outs[r] (`bytes` bytes each, one a rank) = rank r's `in`. `in` may be outs[rank].
   void all_gather(const void* in, const std::vector<void*>& outs, std::size_t bytes, Timeout timeout,
@@ -59,7 +62,11 @@ class Communicator {
 
   /// out = op over ranks of ins[this rank]; one `in` of `count` elements a rank. `out` may be ins[rank].
   void reduce_scatter(const std::vector<const void*>& ins, void* out, std::size_t count, DType dtype, ReduceOp op,
-                      Timeout timeout);
+                      Timeout timeout, Residual* residual = nullptr);
+
+  /// True if sums of `bytes` bytes of float32 are rounded between hosts, and error feedback is on: a caller that sums
+  /// one buffer again and again should keep a Residual for it.
+  bool keeps_residuals(std::size_t bytes) const;
 
   /// Wakes whatever waits, here and on the other ranks, with an AbortedError. The group is dead afterwards.
   void abort(const std::string& reason);

@@ -60,6 +60,10 @@ struct Env {
   /// EC2 outside a placement group). Default 1.
   int streams = 1;
 
+  /// SMDDP_SOCKET_BUFFER_BYTES [group]: send and receive buffer of each data connection. Default 0: as the system
+  /// tunes them itself, which is best where its limits (net.ipv4.tcp_wmem, tcp_rmem) allow bandwidth times delay.
+  std::size_t socket_buffer_bytes = 0;
+
   /// SMDDP_WIRE_DTYPE [group]: type in which float32 sums and averages travel between hosts: `float32` (default),
   /// `bfloat16` or `float16`. They are summed in float32 whatever this is. See docs/smddp-algorithms.md for the error.
   DType wire_dtype = DType::f32;

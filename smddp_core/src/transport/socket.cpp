@@ -165,6 +165,13 @@ Socket accept_from(const Socket& listener, const Deadline& deadline) {
   }
 }
 
+void set_buffers(const Socket& socket, std::size_t bytes) {
+  if (bytes == 0) return;
+  const int wanted = static_cast<int>(std::min<std::size_t>(bytes, 1 << 30));
+  ::setsockopt(socket.fd(), SOL_SOCKET, SO_SNDBUF, &wanted, sizeof(wanted));
+  ::setsockopt(socket.fd(), SOL_SOCKET, SO_RCVBUF, &wanted, sizeof(wanted));
+}
+
 bool send_all(const Socket& socket, const void* data, std::size_t bytes, const Deadline& deadline) {
   const auto* at = static_cast<const char*>(data);
   while (bytes > 0) {

@@ -43,6 +43,9 @@ Socket connect_to(const std::string& address, int port, const Deadline& deadline
 /// Next connection of a listener, made like connect_to()'s. An empty Socket at the deadline.
 Socket accept_from(const Socket& listener, const Deadline& deadline);
 
+/// Fixes the sizes of a connection's buffers; 0 leaves them to the system.
+void set_buffers(const Socket& socket, std::size_t bytes);
+
 /// Sends or receives exactly `bytes` bytes. False when the peer closed or the deadline passed.
 bool send_all(const Socket& socket, const void* data, std::size_t bytes, const Deadline& deadline);
 bool recv_all(const Socket& socket, void* data, std::size_t bytes, const Deadline& deadline);
