@@ -243,8 +243,10 @@ Backend::WorkPtr Backend::issue_all_reduce(Issue what, const c10d::ReduceOp& op)
   return issue(what, [this, tensors = what.inputs, reduce = *reduce_op(op)](Milliseconds timeout) {
     for (const at::Tensor& tensor : tensors) {
       Flat flat(tensor, true);
+      std::shared_ptr<Residual> residual;
+      if (communicator_->keeps_residuals(tensor.nbytes())) residual = residuals_.of(tensor);
       communicator_->all_reduce(flat.data(), flat.data(), static_cast<std::size_t>(tensor.numel()),
-                                *arithmetic_type(tensor.scalar_type()), reduce, timeout);
+                                *arithmetic_type(tensor.scalar_type()), reduce, timeout, residual.get());
       flat.finish();
     }
   });

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "residuals.hpp"
 #include "runtime/completion_lanes.hpp"
 #include "runtime/task_pool.hpp"
 #include "smddp/communicator.hpp"
@@ -126,6 +127,7 @@ class Backend final : public c10d::Backend {
   std::atomic<std::uint64_t> issued_{0};
   std::atomic<bool> shut_down_{false};
   std::mutex issue_mutex_;
+  Residuals residuals_;
   CompletionLanes completions_;
   TaskPool progress_;
 };

@@ -1,7 +1,5 @@
 #include "residuals.hpp"
 
-#include <utility>
-
 namespace smddp::torch_binding {
 
 // A weak reference keeps the StorageImpl's address from being used again, but not its memory.
@@ -23,12 +21,13 @@ std::shared_ptr<Residual> Residuals::of(const at::Tensor& tensor) {
     if (entry->storage._unsafe_get_target() == storage && entry->offset == tensor.storage_offset() &&
         entry->count == tensor.numel()) {
       entries_.splice(entries_.begin(), entries_, entry);
+      if (!entry->residual) entry->residual = std::make_shared<Residual>();
       return entries_.front().residual;
     }
   if (entries_.size() >= kMost) entries_.pop_back();
   entries_.push_front({tensor.storage().getWeakStorageImpl(), static_cast<std::ptrdiff_t>(tensor.storage_offset()),
-                       tensor.numel(), std::make_shared<Residual>()});
-  return entries_.front().residual;
+                       tensor.numel(), nullptr});
+  return nullptr;
 }
 
 }  // namespace smddp::torch_binding

@@ -19,7 +19,8 @@ class Residuals {
   /// More tensors than this are not remembered; the one that was not used for longest is forgotten first.
   static constexpr std::size_t kMost = 1024;
 
-  /// The residual of the elements that `tensor` sees. Kept until the tensor's storage is freed.
+  /// The residual of the elements that `tensor` sees, kept until the tensor's storage is freed. None the first time:
+  /// tensors that are summed once (temporaries) take no memory.
   std::shared_ptr<Residual> of(const at::Tensor& tensor);
 
   /// Residuals of living storages.
