@@ -52,7 +52,7 @@ lint: venv ## Formatters, linters, types, rendered Dockerfiles
 .PHONY: format
 format: venv ## Let the formatters rewrite what they would complain about
 	@$(VENV)/ruff check --fix --quiet . ; $(VENV)/ruff format --quiet .
-	@git ls-files 'smddp_core/*.cpp' 'smddp_core/*.hpp' | xargs -r $(VENV)/clang-format -i
+	@git ls-files 'smddp_core/*.cpp' 'smddp_core/*.hpp' 'benchmarks/*.cpp' 'benchmarks/*.hpp' | xargs -r $(VENV)/clang-format -i
 
 .PHONY: lock
 lock: venv ## Choose the versions of all Python packages anew

@@ -13,7 +13,7 @@ check ruff check --quiet .
 check ruff format --quiet --check .
 # One run a folder: two folders may each have a conftest.py, and mypy knows modules by name.
 for folder in shoal scripts entrypoint/src tests/shoal/image tests/shoal/job tests/images tests/e2e tests/scripts \
-    tests/entrypoint tests/smddp; do
+    tests/entrypoint tests/smddp benchmarks; do
     check mypy --no-error-summary "$folder"
 done
 # Modules named from this folder, not those of an installed copy.
@@ -22,7 +22,7 @@ check env MYPYPATH=smddp_core/python mypy --no-error-summary --explicit-package-
 for folder in examples/*/; do
     check env MYPYPATH="${folder}source" mypy --no-error-summary "$folder"
 done
-git ls-files 'smddp_core/*.cpp' 'smddp_core/*.hpp' | check xargs -r clang-format --dry-run --Werror
+git ls-files 'smddp_core/*.cpp' 'smddp_core/*.hpp' 'benchmarks/*.cpp' 'benchmarks/*.hpp' | check xargs -r clang-format --dry-run --Werror
 git ls-files '*.sh' .ci/run | check xargs -r shellcheck --external-sources --source-path=SCRIPTDIR
 git ls-files 'images/rendered/*.Dockerfile' | check xargs -r hadolint --config images/hadolint.yaml
 check shoal render --check

@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+"""Times smddp's collectives beside gloo, Open MPI, MPICH, Intel MPI, oneCCL and DeepSpeed, all in one run.
+
+    .venv/bin/python benchmarks/collectives.py [--quick] [--layout 1x2,2x1@1gbit] [--op all_reduce] [--sizes 4K,128M]
+
+Ends with one JSON line: medians, ratios, parts of the bound, and each claim with target, measured value and verdict.
+See README.md in this folder for what is measured and how.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from harness import machine, report
+from harness.build import Cache, UnavailableError
+from harness.claims import Claim, claims_of, waiting_claim
+from harness.layout import LAYOUTS, Layout, bytes_of, layout_named
+from harness.measure import Effort, Field, Say
+from harness.network import NetworkError, network
+from harness.peers import OPERATIONS, PEERS, Peer, Place, peers_named
+from harness.results import Cell
+
+SIZES = "4K,16K,64K,256K,1M,4M,16M,128M"
+QUICK_SIZES = "4K,64K,1M,16M"
+QUICK_LAYOUTS = "1x2,2x1@1gbit,2x2@1gbit"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be measured."""
+
+    layouts: list[Layout]
+    operations: list[str]
+    sizes: list[int]
+    peers: list[Peer]
+    effort: Effort
+    cache: Path
+    options: dict[str, str]
+
+
+def parse(arguments: list[str]) -> tuple[argparse.Namespace, Request]:
+    """Read the command line; a bad value ends the program with one line and code 2."""
+    parser = argparse.ArgumentParser(description="Time smddp's collectives beside other libraries.")
+    add = parser.add_argument
+    names = ",".join(one.name for one in LAYOUTS)
+    add("--layout", help=f"HOSTSxRANKS[@LINK], several by commas (default: {names}); several hosts need root")
+    add("--op", default="all_reduce", help=f"{', '.join(OPERATIONS)}, several by commas, or all (default: %(default)s)")
+    add("--sizes", help=f"bytes of a message, K and M for KiB and MiB (default: {SIZES})")
+    add("--peers", help=f"libraries beside smddp (default: all): {', '.join(peer.name for peer in PEERS)}")
+    add("--rounds", type=int, help="how often each library has its turn at each size (default: 5)")
+    add("--quick", action="store_true", help=f"less than three minutes: {QUICK_LAYOUTS}, {QUICK_SIZES}, 2 rounds")
+    add("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of smddp (SMDDP_...), repeatable")
+    add("--json", action="store_true", help="only the JSON line on stdout, no tables")
+    add("--output", type=Path, help="append one JSON line a layout and operation to this file as soon as it is done")
+    add("--resume", action="store_true", help="with --output: leave out what that file already has of this version")
+    add("--cache", type=Path, default=Path(__file__).resolve().parent / ".cache", help="folder for what is compiled")
+    options = parser.parse_args(arguments)
+    try:
+        return options, _request(options)
+    except ValueError as error:
+        parser.error(str(error))
+
+
+def _request(options: argparse.Namespace) -> Request:
+    quick = options.quick
+    layouts = options.layout or (QUICK_LAYOUTS if quick else ",".join(one.name for one in LAYOUTS))
+    operations = list(OPERATIONS) if options.op == "all" else options.op.split(",")
+    for name in operations:
+        if name not in OPERATIONS:
+            raise ValueError(f"--op: {name!r} is none of {', '.join(OPERATIONS)}, all")
+    for text in options.set:
+        if not text.startswith("SMDDP_") or "=" not in text:
+            raise ValueError(f"--set: {text!r} is not SMDDP_NAME=VALUE")
+    rounds = options.rounds if options.rounds is not None else 2 if quick else 5
+    if rounds < 1:
+        raise ValueError(f"--rounds: {rounds} is less than 1")
+    if options.resume and not options.output:
+        raise ValueError("--resume needs --output FILE, whose lines say what is done")
+    return Request(
+        [layout for name in layouts.split(",") for layout in layout_named(name)],
+        operations,
+        [bytes_of(word) for word in (options.sizes or (QUICK_SIZES if quick else SIZES)).split(",")],
+        peers_named(options.peers.split(",")) if options.peers else list(PEERS),
+        Effort(rounds, 0.1 if quick else 0.3),
+        options.cache,
+        dict(text.split("=", 1) for text in options.set),
+    )
+
+
+def measure(
+    request: Request, layout: Layout, operation: str, sizes: list[int], folder: Path, say: Say
+) -> dict[str, Any]:
+    """One layout and operation: the JSON object of its line, with the cells themselves under ``cells``."""
+    cache = Cache(request.cache)
+    with network(layout, folder) as net:
+        link_rate = machine.goodput(net) if layout.hosts > 1 else 0.0
+        field = Field(Place(layout, net, cache, request.options), say)
+        with field.started(request.peers, operation, folder):
+            started = machine.caches(cache)
+            cells = field.cells(operation, sizes, request.effort, link_rate)
+            waiting = field.waiting_shares() if operation == "all_reduce" else {}
+        return {
+            "layout": layout.name,
+            "operation": operation,
+            "link_bytes_per_second": round(link_rate),
+            "congestion_control": net.congestion_control,
+            "caches_at_start": started.label,
+            "settings": field.settings,
+            "absent": field.absent,
+            "failed": field.failed,
+            "wrong": field.wrong,
+            "waiting_share_of_core": {name: round(share, 3) for name, share in waiting.items()},
+            "cells": [cell.summary() for cell in cells if cell.rounds],
+            "claims": [claim.summary() for claim in run_claims(cells, waiting, layout)],
+        }
+
+
+def run_claims(cells: list[Cell], waiting: dict[str, float], layout: Layout) -> list[Claim]:
+    """All claims that one layout and operation decides."""
+    claims = [claim for cell in cells if cell.rounds for claim in claims_of(cell)]
+    if "smddp" in waiting:
+        claims.append(waiting_claim(layout.name, waiting["smddp"]))
+    return claims
+
+
+def sizes_left(request: Request, layout: Layout, operation: str, output: Path | None, version: str) -> list[int]:
+    """The sizes that `output` has not yet got from this version of the library."""
+    done: set[int] = set()
+    if output and output.exists():
+        for line in output.read_text().splitlines():
+            run = json.loads(line)
+            same = (run["layout"], run["operation"], run["machine"]["smddp"]) == (layout.name, operation, version)
+            done |= {cell["bytes"] for cell in run["cells"]} if same else set()
+    return [size for size in request.sizes if size not in done]
+
+
+def show(run: dict[str, Any], described: dict[str, object]) -> None:
+    """Tables and claims of one run, for people."""
+    from harness.results import cell_from
+
+    layout = layout_named(run["layout"])[0]
+    print(
+        f"\n{run['operation']}, {layout.words} ({run['layout']}), float32 sums in place; {described['cpu']}, ", end=""
+    )
+    print(f"{described['cores']} cores, torch {described['torch']}, smddp {described['smddp']}")
+    if run["link_bytes_per_second"]:
+        print(f"link: {run['link_bytes_per_second'] * 8 / 1e9:.3f} Gbit/s of TCP payload each way at once")
+    cells = [cell_from(cell) for cell in run["cells"]]
+    if cells:
+        print(report.table(cells))
+    for kind in ("absent", "failed", "wrong"):
+        for name, reason in run[kind].items():
+            print(f"{kind}: {name}: {reason}")
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in run["waiting_share_of_core"].items())
+    if shares:
+        print(f"a waiting rank burns of a core: {shares}")
+    print(report.claims_text(run_claims(cells, run["waiting_share_of_core"], layout)))
+
+
+def _stop(signum: int, _frame: FrameType | None) -> None:
+    """As for Ctrl-C: namespaces and ranks go with the stack."""
+    raise SystemExit(128 + signum)
+
+
+def main() -> int:
+    """Exit code 0 when measuring worked, whatever the claims say; 1 when not, or when a library's sums were wrong."""
+    options, request = parse(sys.argv[1:])
+    signal.signal(signal.SIGTERM, _stop)
+    say = report.progress()
+    runs: list[dict[str, Any]] = []
+    try:
+        described = machine.description()
+        version = str(described["smddp"])
+        with tempfile.TemporaryDirectory(prefix="smddp-bench-") as folder:
+            for layout in request.layouts:
+                for operation in request.operations:
+                    output = options.output if options.resume else None
+                    sizes = sizes_left(request, layout, operation, output, version)
+                    if not sizes:
+                        continue
+                    run = measure(request, layout, operation, sizes, Path(folder), say)
+                    runs.append(run)
+                    if options.output:
+                        line = {"benchmark": "collectives", "machine": described, **run}
+                        with options.output.open("a") as file:
+                            print(json.dumps(line), file=file)
+                    if not options.json:
+                        show(run, described)
+    except (NetworkError, UnavailableError) as error:
+        print(f"benchmarks/collectives.py: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("benchmarks/collectives.py: interrupted; nothing was left behind", file=sys.stderr)
+        return 130
+    claims = [claim for run in runs for claim in run["claims"]]
+    print(json.dumps({"benchmark": "collectives", "machine": described, "runs": runs, "claims": claims}))
+    return 1 if any(run["wrong"] for run in runs) or not runs else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""Where the ranks of a measurement sit: pure data, no effects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LINKS = ("1gbit", "unshaped")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`hosts` x `ranks_per_host` ranks; `link` is the rate of each host's link, or "" inside one host."""
+
+    hosts: int
+    ranks_per_host: int
+    link: str = ""
+
+    @property
+    def ranks(self) -> int:
+        return self.hosts * self.ranks_per_host
+
+    @property
+    def name(self) -> str:
+        """As on the command line: ``1x2``, ``2x1@1gbit``."""
+        return f"{self.hosts}x{self.ranks_per_host}" + (f"@{self.link}" if self.link else "")
+
+    @property
+    def words(self) -> str:
+        hosts = "1 host" if self.hosts == 1 else f"{self.hosts} hosts"
+        ranks = "1 rank" if self.ranks_per_host == 1 else f"{self.ranks_per_host} ranks"
+        link = {"": "", "unshaped": ", links unshaped"}.get(self.link, f", links of {self.link[:-4]} Gbit/s")
+        return f"{hosts} x {ranks}{link}"
+
+    def host_of(self, rank: int) -> int:
+        """Ranks are dealt out host by host."""
+        return rank // self.ranks_per_host
+
+
+LAYOUTS = tuple(
+    [Layout(1, 2), Layout(1, 4)] + [Layout(h, r, link) for h, r in ((2, 1), (4, 1), (2, 2)) for link in LINKS]
+)
+
+
+def layout_named(name: str) -> list[Layout]:
+    """Layouts that `name` stands for; ``2x1`` without a link stands for both links.
+
+    Raises:
+        ValueError: no such layout.
+    """
+    found = [one for one in LAYOUTS if name in (one.name, one.name.split("@")[0])]
+    if not found:
+        known = ", ".join(one.name for one in LAYOUTS)
+        raise ValueError(f"--layout: {name!r} is none of {known}; without @link both links are meant")
+    return found
+
+
+def bytes_of(text: str) -> int:
+    """``4K``, ``1M``, ``128M`` or a plain number; a multiple of 64, so that every rank count divides it.
+
+    Raises:
+        ValueError: not a size.
+    """
+    factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper(), 1)
+    digits = text[:-1] if factor > 1 else text
+    if not digits.isdigit() or int(digits) == 0 or int(digits) * factor % 64:
+        raise ValueError(f"--sizes: {text!r} is no size: write 4K, 1M, 128M or a multiple of 64 bytes")
+    return int(digits) * factor
+
+
+def size_name(size: int) -> str:
+    """1048576 -> ``1 MiB``."""
+    for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size % factor == 0:
+            return f"{size // factor} {unit}"
+    return f"{size} B"

@@ -1,0 +1,180 @@
+"""All libraries of one layout, started once and measured in turns.
+
+A round measures every library at one size, one after the other, between two looks at the caches. Ratios are taken
+inside a round and only then summarised, because a virtual machine's cores move between rounds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness import machine
+from harness.build import UnavailableError
+from harness.job import Job, JobError
+from harness.peers import Peer, Place
+from harness.results import Cell, Round
+
+Say = Callable[[str], None]
+_SMALL = 64 << 10
+_QUIET_LIMIT_SECONDS = 15.0
+_LATE_SECONDS = 0.2
+_LATE_BYTES = 64 << 10
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure. `seconds` is the time for one library, size and round; long operations take more."""
+
+    rounds: int
+    seconds: float
+
+    def split(self, estimate: float) -> tuple[int, int]:
+        """(iterations in a batch, batches) for an operation that takes about `estimate` seconds."""
+        # A batch of 20 ms hides the clock and the ranks' unequal start; two batches are the least for a median.
+        iterations = max(1, min(2000, round(0.02 / estimate)))
+        batches = max(2, min(30, round(self.seconds / (iterations * estimate))))
+        return iterations, batches
+
+
+@dataclass
+class Entrant:
+    """A library that takes part, and how it fares."""
+
+    peer: Peer
+    job: Job
+    estimates: dict[int, float] = field(default_factory=dict)
+
+    def measure(self, operation: str, size: int, effort: Effort) -> tuple[float, float]:
+        """(seconds of one operation, CPU seconds of one operation over all ranks).
+
+        Raises:
+            JobError: it failed, or its result was wrong.
+        """
+        if size not in self.estimates:
+            first, _ = self._ask(operation, size, 10 if size <= _SMALL else 1, 1, again=False, limit=120)
+            self.estimates[size] = max(first, 1e-7)
+        estimate = self.estimates[size]
+        iterations, batches = effort.split(estimate)
+        limit = 60 + 20 * estimate * (iterations * batches + 3)
+        # A second check after the clock stopped: a race may need many rounds to show. Not where it costs seconds.
+        seconds, cpu = self._ask(operation, size, iterations, batches, again=estimate < 0.5, limit=limit)
+        self.estimates[size] = max(seconds, 1e-7)
+        return seconds, cpu
+
+    def _ask(
+        self, operation: str, size: int, iterations: int, batches: int, *, again: bool, limit: float
+    ) -> tuple[float, float]:
+        line = f"measure {operation} {size} {self.peer.roundoff!r} {iterations} {batches} {int(again)}"
+        answers = self.job.ask(line, limit)
+        wrong = sum(int(answer[0]) for answer in answers)
+        if wrong:
+            raise WrongResultError(f"{wrong} elements of a {operation} of {size} bytes are wrong")
+        # An operation is done when its slowest rank is.
+        batches_seconds = [max(times) for times in zip(*(answer[2:] for answer in answers), strict=True)]
+        return statistics.median(batches_seconds), sum(answer[1] for answer in answers)
+
+    def waiting_share(self) -> float:
+        """Share of a core that a rank burns while it waits for a late one."""
+        answers = self.job.ask(f"wait {_LATE_BYTES} {_LATE_SECONDS}", 60)
+        return max(cpu / seconds for _, cpu, seconds in answers[1:])
+
+
+class WrongResultError(JobError):
+    """A library's sums, or what it moved, were not right."""
+
+
+class Field:
+    """The libraries of one layout."""
+
+    def __init__(self, place: Place, say: Say) -> None:
+        self.place = place
+        self.say = say
+        self.entrants: list[Entrant] = []
+        self.settings: dict[str, str] = {}
+        self.absent: dict[str, str] = {}
+        self.failed: dict[str, str] = {}
+        self.wrong: dict[str, str] = {}
+
+    @contextlib.contextmanager
+    def started(self, peers: list[Peer], operation: str, folder: Path) -> Iterator[Field]:
+        """Start the ranks of all `peers`; end them with the context."""
+        try:
+            for peer in peers:
+                self._start(peer, operation, folder)
+            yield self
+        finally:
+            for entrant in self.entrants:
+                entrant.job.close(kill=True)
+
+    def _start(self, peer: Peer, operation: str, folder: Path) -> None:
+        if operation not in peer.operations:
+            self.absent[peer.name] = f"has no {operation}"
+            return
+        self.say(f"{self.place.layout.name}: starting {peer.title}")
+        job: Job | None = None
+        try:
+            commands = peer.commands(self.place)
+            job = Job(self.place.layout.ranks, folder / f"{self.place.layout.name}-{operation}-{peer.name}")
+            job.start(commands, peer.start_limit)
+        except (UnavailableError, JobError) as error:
+            # A library that is not there, or does not start, is absent; one that breaks later has failed.
+            self.absent[peer.name] = str(error)
+            self.say(f"{self.place.layout.name}: without {peer.title}: {error}")
+            if job:
+                job.close(kill=True)
+            return
+        self.settings[peer.name] = peer.settings(self.place)
+        self.entrants.append(Entrant(peer, job))
+
+    def fail(self, entrant: Entrant, error: JobError) -> None:
+        where = self.wrong if isinstance(error, WrongResultError) else self.failed
+        where[entrant.peer.name] = str(error)
+        self.say(f"{self.place.layout.name}: {entrant.peer.title} is out: {error}")
+        entrant.job.close(kill=True)
+        self.entrants.remove(entrant)
+
+    def round(self, operation: str, size: int, number: int, effort: Effort, link_rate: float) -> Round:
+        """Every library once, in an order that turns from round to round."""
+        busy = machine.wait_until_quiet(_QUIET_LIMIT_SECONDS)
+        before = machine.caches(self.place.cache)
+        result = Round(c2c_nanoseconds=[before.nanoseconds], labels=[before.label], busy=busy)
+        turn = number % max(1, len(self.entrants))
+        for entrant in self.entrants[turn:] + self.entrants[:turn]:
+            try:
+                seconds, cpu = entrant.measure(operation, size, effort)
+            except JobError as error:
+                self.fail(entrant, error)
+                continue
+            result.seconds[entrant.peer.name] = seconds
+            result.cpu_seconds[entrant.peer.name] = cpu
+        after = machine.caches(self.place.cache)
+        result.c2c_nanoseconds.append(after.nanoseconds)
+        result.labels.append(after.label)
+        result.bound_seconds = machine.bound_seconds(self.place.cache, self.place.layout, operation, size, link_rate)
+        return result
+
+    def cells(self, operation: str, sizes: list[int], effort: Effort, link_rate: float) -> list[Cell]:
+        """Rounds over all sizes, so that what changes slowly hits all sizes alike."""
+        cells = [Cell(self.place.layout.name, operation, size) for size in sizes]
+        for number in range(effort.rounds):
+            for cell in cells:
+                if not self.entrants:
+                    return cells
+                done = self.round(operation, cell.bytes, number, effort, link_rate)
+                cell.rounds.append(done)
+                self.say(f"{self.place.layout.name}: round {number + 1} of {effort.rounds}: {cell.progress()}")
+        return cells
+
+    def waiting_shares(self) -> dict[str, float]:
+        """For each library, the share of a core that waiting costs: the median of three."""
+        shares = {}
+        for entrant in list(self.entrants):
+            try:
+                shares[entrant.peer.name] = statistics.median(entrant.waiting_share() for _ in range(3))
+            except JobError as error:
+                self.fail(entrant, error)
+        return shares

@@ -1,0 +1,66 @@
+"""How results are shown: progress on stderr, a table for people, one JSON line for programs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from harness.claims import Claim
+from harness.layout import size_name
+from harness.results import OURS, Cell, duration
+
+
+def progress() -> Callable[[str], None]:
+    """A function that says what is going on: one changing line on a terminal, one line each elsewhere."""
+    if sys.stderr.isatty():
+        try:
+            from rich.console import Console
+        except ImportError:
+            pass
+        else:
+            status = Console(stderr=True).status("starting")
+            status.start()
+            return lambda text: status.update(text.replace("[", "\\["))
+    return lambda text: print(text, file=sys.stderr, flush=True)
+
+
+def table(cells: list[Cell]) -> str:
+    """Times of all libraries, sizes downwards; what is best in a row is marked."""
+    peers = sorted({peer for cell in cells for peer in cell.peers()}, key=_order)
+    head = ["size", *peers, "bound", "of bound", "best peer/smddp", "gloo/smddp", "gloo/smddp CPU", "caches"]
+    rows = [head]
+    for cell in cells:
+        times = {peer: cell.seconds(peer) for peer in peers}
+        fastest = min((value for value in times.values() if value is not None), default=0.0)
+        best = cell.best_peer()
+        row = [size_name(cell.bytes)]
+        for value in times.values():
+            row.append("-" if value is None else duration(value) + ("*" if value == fastest else ""))
+        row += [duration(cell.used[0].bound_seconds) if cell.used else "-", _number(cell.fraction_of_bound())]
+        row += [
+            _number(cell.ratio(best)) if best else "-",
+            _number(cell.ratio("gloo")),
+            _number(cell.cpu_ratio("gloo")),
+        ]
+        rows.append([*row, cell.labels() + (" (disturbed)" if cell.disturbed else "")])
+    return aligned(rows)
+
+
+def _order(peer: str) -> tuple[bool, str]:
+    return (not peer.startswith(OURS), peer)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+
+def aligned(rows: list[list[str]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join("  ".join(word.rjust(width) for word, width in zip(row, widths, strict=True)) for row in rows)
+
+
+def claims_text(claims: list[Claim]) -> str:
+    """The claims that do not hold first."""
+    lines = [claim.line() for claim in sorted(claims, key=lambda claim: claim.holds)]
+    held = sum(claim.holds for claim in claims)
+    return "\n".join([f"{held} of {len(claims)} claims hold", *lines])

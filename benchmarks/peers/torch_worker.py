@@ -1,0 +1,182 @@
+"""A rank of a library that is reached through torch: smddp, gloo, DeepSpeed's shared-memory operation.
+
+    torch_worker.py smddp|gloo|deepspeed
+
+Obeys the driver's commands until the channel closes; the protocol is described in ``harness/job.py``. The clock runs
+around calls as a training script makes them, Python included.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+Call = Callable[[], object]
+
+
+class Payload:
+    """``payload.cpp``: what ranks send and how they check what they got."""
+
+    def __init__(self, file: str) -> None:
+        library = ctypes.CDLL(file)
+        self._fill = library.payload_fill
+        self._sum = library.payload_check_sum
+        self._copy = library.payload_check_copy
+        pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+        self._fill.argtypes = [pointer, size, size, number]
+        self._fill.restype = None
+        self._sum.argtypes = [pointer, size, size, number, ctypes.c_double]
+        self._copy.argtypes = [pointer, size, size, number]
+        self._sum.restype = self._copy.restype = size
+
+    def fill(self, tensor: torch.Tensor, first: int, rank: int) -> None:
+        self._fill(tensor.data_ptr(), first, tensor.numel(), rank)
+
+    def wrong_in_sum(self, tensor: torch.Tensor, first: int, ranks: int, roundoff: float) -> int:
+        return int(self._sum(tensor.data_ptr(), first, tensor.numel(), ranks, roundoff))
+
+    def wrong_in_copy(self, tensor: torch.Tensor, first: int, rank: int) -> int:
+        return int(self._copy(tensor.data_ptr(), first, tensor.numel(), rank))
+
+
+class Exercise:
+    """One operation on float32 tensors of one size; `size` bytes are the whole message."""
+
+    def __init__(self, name: str, size: int, all_reduce: Callable[[torch.Tensor], object]) -> None:
+        self.name = name
+        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        count = size // 4
+        self.part = count // self.ranks
+        self.main = torch.zeros(count)
+        self.small = torch.zeros(self.part if name in ("all_gather", "reduce_scatter") else 0)
+        calls: dict[str, Call] = {
+            "all_reduce": lambda: all_reduce(self.main),
+            "all_gather": lambda: dist.all_gather_into_tensor(self.main, self.small),
+            "reduce_scatter": lambda: dist.reduce_scatter_tensor(self.small, self.main),
+            "broadcast": lambda: dist.broadcast(self.main, 0),
+        }
+        self.run = calls[name]
+
+    def fill(self, payload: Payload) -> None:
+        if self.name == "all_gather":
+            self.main.zero_()
+            payload.fill(self.small, self.rank * self.part, self.rank)
+        elif self.name == "broadcast" and self.rank != 0:
+            self.main.zero_()
+        else:
+            payload.fill(self.main, 0, self.rank)
+
+    def zero(self) -> None:
+        self.main.zero_()
+        self.small.zero_()
+
+    def wrong(self, payload: Payload, roundoff: float) -> int:
+        if self.name == "all_reduce":
+            return payload.wrong_in_sum(self.main, 0, self.ranks, roundoff)
+        if self.name == "reduce_scatter":
+            return payload.wrong_in_sum(self.small, self.rank * self.part, self.ranks, roundoff)
+        if self.name == "broadcast":
+            return payload.wrong_in_copy(self.main, 0, 0)
+        parts = torch.split(self.main, self.part)
+        return sum(payload.wrong_in_copy(part, rank * self.part, rank) for rank, part in enumerate(parts))
+
+
+def cpu_seconds() -> float:
+    """Of all threads of this process."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def timed(call: Call, iterations: int) -> float:
+    """Seconds of one call."""
+    start = time.perf_counter()
+    for _ in range(iterations):
+        call()
+    return (time.perf_counter() - start) / iterations
+
+
+class Server:
+    """Carries out the driver's commands."""
+
+    def __init__(self, library: str) -> None:
+        self.payload = Payload(os.environ["BENCH_PAYLOAD"])
+        self.all_reduce = _all_reduce_of(library)
+
+    def measure(self, words: list[str]) -> str:
+        name, size, roundoff = words[0], int(words[1]), float(words[2])
+        iterations, batches, again = int(words[3]), int(words[4]), words[5] == "1"
+        exercise = Exercise(name, size, self.all_reduce)
+        wrong = self._checked(exercise, roundoff)
+        exercise.zero()
+        ready = torch.zeros(16)
+        times, cpu = [], 0.0
+        for _ in range(batches):
+            self.all_reduce(ready)
+            before = cpu_seconds()
+            times.append(timed(exercise.run, iterations))
+            cpu += cpu_seconds() - before
+        if again:
+            wrong += self._checked(exercise, roundoff)
+        per_operation = cpu / (batches * iterations) if batches else 0.0
+        return f"ok {wrong} {per_operation:.9g} " + " ".join(f"{seconds:.9g}" for seconds in times)
+
+    def _checked(self, exercise: Exercise, roundoff: float) -> int:
+        exercise.fill(self.payload)
+        exercise.run()
+        return exercise.wrong(self.payload, roundoff)
+
+    def wait(self, words: list[str]) -> str:
+        """Rank 0 comes late to an all-reduce: what do the others burn meanwhile?"""
+        data = torch.zeros(int(words[0]) // 4)
+        self.all_reduce(torch.zeros(16))
+        cpu, start = cpu_seconds(), time.perf_counter()
+        if dist.get_rank() == 0:
+            time.sleep(float(words[1]))
+        self.all_reduce(data)
+        return f"ok 0 {cpu_seconds() - cpu:.9g} {time.perf_counter() - start:.9g}"
+
+
+def _all_reduce_of(library: str) -> Callable[[torch.Tensor], object]:
+    """Brings the library up."""
+    if library == "smddp":
+        import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401
+    dist.init_process_group("smddp" if library == "smddp" else "gloo")
+    if library != "deepspeed":
+        return dist.all_reduce
+    sys.path.insert(0, os.environ["BENCH_DEEPSPEED"])
+    import deepspeed_shm  # type: ignore[import-not-found]
+
+    deepspeed_shm.initialize(dist.get_world_size(), dist.get_rank())
+    operation: Callable[[torch.Tensor], object] = torch.ops.deepspeed.inference_all_reduce_
+    return operation
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    server = Server(sys.argv[1])
+    folder, rank = Path(os.environ["BENCH_CHANNEL"]), os.environ["RANK"]
+    with (folder / f"in.{rank}").open() as commands, (folder / f"out.{rank}").open("w", buffering=1) as replies:
+        print("ready", os.getpid(), file=replies)
+        for line in commands:
+            verb, *words = line.split()
+            if verb == "quit":
+                dist.destroy_process_group()
+                return
+            try:
+                print(server.wait(words) if verb == "wait" else server.measure(words), file=replies)
+            except Exception as error:
+                text = str(error).splitlines()[0] if str(error) else ""
+                print(f"error {type(error).__name__}: {text}", file=replies)
+    os._exit(3)  # The driver is gone: end at once, whatever the other ranks do.
+
+
+if __name__ == "__main__":
+    main()
