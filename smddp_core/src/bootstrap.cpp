@@ -40,12 +40,6 @@ void throw_if_refusal(const std::string& text) {
   throw_error(static_cast<ErrorKind>(kind), reason);
 }
 
-std::string host_name() {
-  char name[256] = "";
-  if (::gethostname(name, sizeof(name) - 1) != 0 || name[0] == '\0') return "unnamed";
-  return name;
-}
-
 // Takes the segment's name away on every way out of a scope.
 struct UnlinkLater {
   const std::string name;
@@ -268,6 +262,12 @@ class Bootstrap {
 };
 
 }  // namespace
+
+std::string host_name() {
+  char name[256] = "";
+  if (::gethostname(name, sizeof(name) - 1) != 0 || name[0] == '\0') return "unnamed";
+  return name;
+}
 
 std::string host_identity() {
   std::string boot;

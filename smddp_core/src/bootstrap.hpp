@@ -24,6 +24,9 @@ struct Links {
 /// @throws the same error on all ranks where one of them fails to set up.
 Links bootstrap(Store& store, const CommunicatorOptions& options);
 
+/// This host's name, without white space.
+std::string host_name();
+
 /// Identity of this host for sharing memory: the kernel's boot id and the device number of /dev/shm, which differs
 /// between containers.
 std::string host_identity();

@@ -9,32 +9,37 @@
 
 #include "bootstrap.hpp"
 #include "memory.hpp"
+#include "report.hpp"
 #include "smddp/errors.hpp"
 
 namespace smddp {
 
 class Communicator::Impl {
  public:
-  Impl(Store& store, const CommunicatorOptions& options) : options_(options), pid_(::getpid()) {
+  Impl(Store& store, const CommunicatorOptions& options)
+      : options_(options), pid_(::getpid()), recorder_(options.env.flight_recorder) {
     if (options.size < 1 || options.rank < 0 || options.rank >= options.size)
-      throw UsageError("smddp: rank " + std::to_string(options.rank) + " of " + std::to_string(options.size));
-    if (options.size > 1)
+      throw UsageError("rank " + std::to_string(options.rank) + " of " + std::to_string(options.size));
+    if (options.size > 1) {
       links_ = bootstrap(store, options);
-    else
-      links_.topology = Topology::from({RankInfo{"alone", "127.0.0.1", 0}}, 0, false);
-    if (options.size == 1) links_.env = options.env;
+    } else {
+      links_.topology = Topology::from({RankInfo{"alone", "127.0.0.1", 0, host_name(), version()}}, 0, false);
+      links_.env = options.env;
+    }
     if (links_.env.info && options.rank == 0)
-      std::fprintf(stderr, "smddp %s: group %s: %d ranks on %d hosts, %s\n", SMDDP_VERSION, options.name.c_str(),
+      std::fprintf(stderr, "smddp %s: group %s: %d ranks on %d hosts, %s\n", version(), options.name.c_str(),
                    options.size, links_.topology.host_count(), name_of(links_.topology.path));
   }
 
   ~Impl() {
-    // In the child of a fork the connections and their locks are the parent's: touch nothing.
-    if (::getpid() != pid_) {
-      links_.tier.release();
-      links_.wire.release();
-      links_.control.release();
+    if (::getpid() == pid_) {
+      write_stats();
+      return;
     }
+    // In the child of a fork the connections and their locks are the parent's: touch nothing.
+    links_.tier.release();
+    links_.wire.release();
+    links_.control.release();
   }
 
   bool alone() const { return options_.size == 1; }
@@ -45,33 +50,30 @@ class Communicator::Impl {
   template <class Body>
   void run(OpHeader header, std::chrono::milliseconds timeout, Body body, Residual* residual = nullptr) {
     if (::getpid() != pid_)
-      throw UsageError("smddp: " + std::string(name_of(header.kind)) +
+      throw UsageError(std::string(name_of(header.kind)) +
                        " in a forked child: DataLoader workers must not use the parent's process group");
-    if (timeout.count() <= 0) throw UsageError("smddp: a timeout must be positive");
+    if (timeout.count() <= 0) throw UsageError("a timeout must be positive");
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (alone()) {
-      ++sequence_;
-      return;
-    }
     if (first_cause_) std::rethrow_exception(first_cause_);
     header.sequence = ++sequence_;
-    const Op op{header, Deadline(timeout), links_.env.wire_error_feedback ? residual : nullptr};
-    try {
-      links_.control->check_now_and_then(op.deadline.start());
-      body(*links_.tier, op);
-    } catch (const Error& error) {
-      first_cause_ = std::current_exception();
-      links_.control->raise(error.kind(), error.what());
-      throw;
-    } catch (const std::exception& error) {
-      first_cause_ = std::current_exception();
-      links_.control->raise(ErrorKind::system, error.what());
-      throw;
+    const auto start = Deadline::Clock::now();
+    recorder_.begin(header, start);
+    if (!alone()) {
+      try {
+        links_.control->check_now_and_then(start);
+        body(*links_.tier, Op{header, Deadline(start, timeout), links_.env.wire_error_feedback ? residual : nullptr,
+                              &links_.topology});
+      } catch (const Error& error) {
+        fail(error.kind(), error.what(), error.ranks());
+      } catch (const std::exception& error) {
+        fail(ErrorKind::system, error.what(), {});
+      }
     }
+    recorder_.end(false, Deadline::Clock::now());
   }
 
   void abort(const std::string& reason) {
-    if (!alone() && ::getpid() == pid_) links_.control->raise(ErrorKind::aborted, "smddp: " + reason);
+    if (!alone() && ::getpid() == pid_) links_.control->raise(ErrorKind::aborted, reason);
   }
 
   void check() const {
@@ -85,13 +87,40 @@ class Communicator::Impl {
     return links_.wire && env.wire_error_feedback && env.wire_dtype != DType::f32 && bytes >= env.wire_min_bytes;
   }
 
+  std::string stats() const { return stats_json(source()); }
+  std::string flight_recorder() const { return flight_recorder_lines(source()); }
+  void add_exposed(OpKind kind, std::chrono::nanoseconds time) { recorder_.add_exposed(kind, time); }
+  void write_stats() {
+    if (!stats_written_.exchange(true)) smddp::write_stats(links_.env, source());
+  }
+
  private:
+  ReportSource source() const {
+    if (alone()) return {options_.name, links_.topology, recorder_, "", {}};
+    return {options_.name, links_.topology, recorder_, links_.control->reason(), links_.control->awaited()};
+  }
+
+  // The peers hear it first: writing files may take its time.
+  [[noreturn]] void fail(ErrorKind kind, const std::string& message, const std::vector<int>& ranks) {
+    links_.control->raise(kind, message);
+    if (!ranks.empty()) links_.control->set_awaited(sequence_, ranks);
+    recorder_.end(true, Deadline::Clock::now());
+    try {
+      throw_error(kind, message + dump_flight_recorder(links_.env, source()));
+    } catch (...) {
+      first_cause_ = std::current_exception();
+      throw;
+    }
+  }
+
   CommunicatorOptions options_;
   pid_t pid_;
   Links links_;
+  FlightRecorder recorder_;
   std::mutex mutex_;
   std::exception_ptr first_cause_;
   std::atomic<std::uint64_t> sequence_{0};
+  std::atomic<bool> stats_written_{false};
 };
 
 namespace {
@@ -107,7 +136,7 @@ OpHeader header_of(OpKind kind, std::size_t bytes, DType dtype, ReduceOp reduce 
 
 Reduction reduction_of(DType dtype, ReduceOp op, int ranks) {
   if (op == ReduceOp::none || dtype == DType::bytes)
-    throw UsageError(std::string("smddp: cannot reduce ") + name_of(dtype) + " with " + name_of(op));
+    throw UsageError(std::string("cannot reduce ") + name_of(dtype) + " with " + name_of(op));
   return {op, dtype, dtype, op == ReduceOp::avg ? ranks : 1};
 }
 
@@ -124,8 +153,7 @@ void Communicator::barrier(Timeout timeout) {
 
 void Communicator::broadcast(void* data, std::size_t bytes, int root, Timeout timeout, DType dtype, std::uint32_t tag) {
   if (root < 0 || root >= impl_->size())
-    throw UsageError("smddp: broadcast from rank " + std::to_string(root) + " in a group of " +
-                     std::to_string(impl_->size()));
+    throw UsageError("broadcast from rank " + std::to_string(root) + " in a group of " + std::to_string(impl_->size()));
   OpHeader header = header_of(OpKind::broadcast, bytes, dtype);
   header.root = root;
   header.tag = tag;
@@ -145,7 +173,7 @@ void Communicator::all_reduce(const void* in, void* out, std::size_t count, DTyp
 void Communicator::all_gather(const void* in, const std::vector<void*>& outs, std::size_t bytes, Timeout timeout,
                               DType dtype, std::uint32_t tag) {
   if (outs.size() != static_cast<std::size_t>(impl_->size()))
-    throw UsageError("smddp: all_gather into " + std::to_string(outs.size()) + " outputs in a group of " +
+    throw UsageError("all_gather into " + std::to_string(outs.size()) + " outputs in a group of " +
                      std::to_string(impl_->size()));
   OpHeader header = header_of(OpKind::all_gather, bytes, dtype);
   header.tag = tag;
@@ -158,7 +186,7 @@ void Communicator::all_gather(const void* in, const std::vector<void*>& outs, st
 void Communicator::reduce_scatter(const std::vector<const void*>& ins, void* out, std::size_t count, DType dtype,
                                   ReduceOp op, Timeout timeout, Residual* residual) {
   if (ins.size() != static_cast<std::size_t>(impl_->size()))
-    throw UsageError("smddp: reduce_scatter of " + std::to_string(ins.size()) + " inputs in a group of " +
+    throw UsageError("reduce_scatter of " + std::to_string(ins.size()) + " inputs in a group of " +
                      std::to_string(impl_->size()));
   const Reduction reduction = reduction_of(dtype, op, impl_->size());
   const std::size_t bytes = count * size_of(dtype);
@@ -173,6 +201,10 @@ void Communicator::reduce_scatter(const std::vector<const void*>& ins, void* out
 void Communicator::abort(const std::string& reason) { impl_->abort(reason); }
 void Communicator::check() const { impl_->check(); }
 bool Communicator::failed() const { return impl_->failed(); }
+std::string Communicator::stats() const { return impl_->stats(); }
+std::string Communicator::flight_recorder() const { return impl_->flight_recorder(); }
+void Communicator::add_exposed(OpKind kind, std::chrono::nanoseconds time) { impl_->add_exposed(kind, time); }
+void Communicator::write_stats() { impl_->write_stats(); }
 std::uint64_t Communicator::sequence() const { return impl_->sequence(); }
 bool Communicator::keeps_residuals(std::size_t bytes) const { return impl_->keeps_residuals(bytes); }
 const Topology& Communicator::topology() const { return impl_->topology(); }

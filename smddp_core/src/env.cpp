@@ -91,6 +91,17 @@ bool read_wire_type(Env& env, const std::string& text) {
   return false;
 }
 
+template <auto member>
+bool read_text(Env& env, const std::string& text) {
+  env.*member = text;
+  return true;
+}
+
+template <auto member>
+std::string write_text(const Env& env) {
+  return env.*member;
+}
+
 const Row kRows[] = {
     {"SMDDP_TRANSPORT", Scope::group, "auto or tcp", read_transport,
      [](const Env& env) { return std::string(env.tcp_only ? "tcp" : "auto"); }},
@@ -121,6 +132,11 @@ const Row kRows[] = {
      write_number<&Env::wire_error_feedback>},
     {"SMDDP_INIT_TIMEOUT", Scope::process, "a whole number of seconds, at least 1", read_seconds<&Env::init_timeout>,
      write_seconds<&Env::init_timeout>},
+    {"SMDDP_FLIGHT_RECORDER", Scope::process, "a whole number of at least 0", read_size<&Env::flight_recorder, 0>,
+     write_number<&Env::flight_recorder>},
+    {"SMDDP_FLIGHT_RECORDER_DIR", Scope::process, "a folder", read_text<&Env::flight_recorder_dir>,
+     write_text<&Env::flight_recorder_dir>},
+    {"SMDDP_STATS_FILE", Scope::process, "a file or folder", read_text<&Env::stats_file>, write_text<&Env::stats_file>},
     // Other values are other tools' levels (WARN, TRACE): silent here.
     {"SMDDP_DEBUG", Scope::group, "INFO",
      [](Env& env, const std::string& text) {

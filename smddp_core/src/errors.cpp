@@ -4,6 +4,21 @@
 
 namespace smddp {
 
+namespace {
+
+const std::string kName = "smddp: ";
+
+}  // namespace
+
+std::string without_name(const std::string& message) {
+  std::string text = message;
+  for (std::size_t at = text.find(kName); at != std::string::npos; at = text.find(kName, at))
+    text.erase(at, kName.size());
+  return text;
+}
+
+std::string with_name(const std::string& message) { return kName + without_name(message); }
+
 void throw_error(ErrorKind kind, const std::string& message) {
   switch (kind) {
     case ErrorKind::timeout:

@@ -1,28 +1,42 @@
 #include "op.hpp"
 
 #include <sstream>
+#include <utility>
 
 #include "smddp/errors.hpp"
 
 namespace smddp {
 
+namespace {
+
+std::string who(const Op& op, const std::vector<int>& ranks) {
+  return op.topology ? op.topology->who(ranks) : join_ranks(ranks);
+}
+
+}  // namespace
+
 void check_same(const Op& op, int rank, const OpHeader& theirs, int peer) {
   if (theirs == op.header) return;
-  throw MismatchError("smddp: ranks called different operations: rank " + std::to_string(rank) + " is in " +
-                      describe(op.header) + ", rank " + std::to_string(peer) + " is in " + describe(theirs) +
+  MismatchError error("ranks called different operations: rank " + std::to_string(rank) + " is in " +
+                      describe(op.header) + ", " + who(op, {peer}) + " is in " + describe(theirs) +
                       "; all ranks must make the same calls in the same order");
+  error.set_ranks({peer});
+  throw error;
 }
 
 void throw_timeout(const Op& op, const std::vector<int>& missing) {
   std::ostringstream text;
-  text << "smddp: " << describe(op.header) << ": timed out after " << op.deadline.seconds() << " s waiting for "
-       << join_ranks(missing);
-  throw TimeoutError(text.str());
+  text << describe(op.header) << ": timed out after " << op.deadline.seconds() << " s waiting for " << who(op, missing);
+  TimeoutError error(text.str());
+  error.set_ranks(missing);
+  throw error;
 }
 
 void throw_peer_closed(const Op& op, int peer) {
-  throw PeerError("smddp: " + describe(op.header) + ": rank " + std::to_string(peer) +
+  PeerError error(describe(op.header) + ": " + who(op, {peer}) +
                   " closed its connection (its process ended or left the group)");
+  error.set_ranks({peer});
+  throw error;
 }
 
 }  // namespace smddp

@@ -5,6 +5,7 @@
 
 #include "smddp/deadline.hpp"
 #include "smddp/residual.hpp"
+#include "smddp/topology.hpp"
 #include "smddp/types.hpp"
 
 namespace smddp {
@@ -13,6 +14,7 @@ struct Op {
   OpHeader header;
   Deadline deadline;
   Residual* residual = nullptr;  ///< For error feedback, if the caller keeps any; used with a 16-bit wire format only.
+  const Topology* topology = nullptr;  ///< To name ranks with their hosts. May be absent.
 };
 
 /// @throws MismatchError naming both operations when `theirs` (announced by `peer`) is not `op`.

@@ -33,6 +33,19 @@ std::vector<int> Topology::rail() const {
   return ranks;
 }
 
+std::string Topology::who(const std::vector<int>& some) const {
+  constexpr std::size_t shown = 8;
+  if (some.empty()) return "no rank";
+  std::string text;
+  for (std::size_t i = 0; i < some.size() && i < shown; ++i) {
+    const auto at = static_cast<std::size_t>(some[i]);
+    text += (i ? ", rank " : "rank ") + std::to_string(some[i]);
+    if (at < places.size()) text += " on " + places[at];
+  }
+  if (some.size() > shown) text += " and " + std::to_string(some.size() - shown) + " more";
+  return text;
+}
+
 Topology Topology::from(const std::vector<RankInfo>& ranks, int rank, bool tcp_only) {
   Topology topology;
   topology.rank = rank;
@@ -47,6 +60,8 @@ Topology Topology::from(const std::vector<RankInfo>& ranks, int rank, bool tcp_o
       topology.local_rank = static_cast<int>(members.size());
     }
     members.push_back(r);
+    const RankInfo& info = ranks[static_cast<std::size_t>(r)];
+    topology.places.push_back(info.name + " (" + info.address + ")");
   }
   topology.path = choose(topology, tcp_only);
   return topology;

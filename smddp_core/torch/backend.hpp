@@ -90,6 +90,10 @@ class Backend final : public c10d::Backend {
   /// "host", "flat", ...: see smddp::Path. For tests and logs.
   std::string path() const;
 
+  /// See Communicator.
+  std::string stats() const { return communicator_->stats(); }
+  std::string flight_recorder() const { return communicator_->flight_recorder(); }
+
  private:
   /// What torch is told about an operation.
   struct Issue {

@@ -69,10 +69,16 @@ std::vector<std::pair<std::string, std::string>> interfaces() {
   return pairs;
 }
 
-std::string path(const c10::intrusive_ptr<c10d::Backend>& backend) {
-  const auto* ours = dynamic_cast<const Backend*>(backend.get());
-  if (!ours) throw UsageError("smddp: not an smddp process group");
-  return ours->path();
+const Backend& ours(const c10::intrusive_ptr<c10d::Backend>& backend) {
+  const auto* found = dynamic_cast<const Backend*>(backend.get());
+  if (!found) throw UsageError("not an smddp process group");
+  return *found;
+}
+
+std::string path(const c10::intrusive_ptr<c10d::Backend>& backend) { return ours(backend).path(); }
+std::string stats(const c10::intrusive_ptr<c10d::Backend>& backend) { return ours(backend).stats(); }
+std::string flight_recorder(const c10::intrusive_ptr<c10d::Backend>& backend) {
+  return ours(backend).flight_recorder();
 }
 
 }  // namespace
@@ -96,4 +102,7 @@ PYBIND11_MODULE(_C, module) {
              "What a group made by this process as rank 0 would be set to, by the environment and the defaults.");
   module.def("interfaces", &smddp::torch_binding::interfaces, "Name and address of each interface that is up.");
   module.def("path", &smddp::torch_binding::path, py::arg("backend"), "How a group moves data, in words.");
+  module.def("stats", &smddp::torch_binding::stats, py::arg("backend"), "Counters of a group, a JSON object.");
+  module.def("flight_recorder", &smddp::torch_binding::flight_recorder, py::arg("backend"),
+             "The last operations of a group, JSON lines.");
 }

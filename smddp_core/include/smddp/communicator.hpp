@@ -77,6 +77,16 @@ class Communicator {
   /// Throws what ended the group, if anything has, here or as reported by a peer. Any thread.
   void check() const;
 
+  /// Counters, and the last operations, as JSON: see docs/smddp-failures.md. Any thread, also while an operation runs.
+  std::string stats() const;
+  std::string flight_recorder() const;
+
+  /// Somebody was blocked this long until an operation of this kind was done: counted as exposed. Any thread.
+  void add_exposed(OpKind kind, std::chrono::nanoseconds time);
+
+  /// Appends stats() to Env::stats_file, the first time it is called. The destructor does it at the latest.
+  void write_stats();
+
   /// Number of the last operation started.
   std::uint64_t sequence() const;
 

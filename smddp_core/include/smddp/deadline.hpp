@@ -12,6 +12,9 @@ class Deadline {
   /// Starts now. `timeout` must be positive.
   explicit Deadline(std::chrono::milliseconds timeout) : timeout_(timeout), end_(Clock::now() + timeout) {}
 
+  /// Starts at `start`, for callers that have just looked at the clock.
+  Deadline(Clock::time_point start, std::chrono::milliseconds timeout) : timeout_(timeout), end_(start + timeout) {}
+
   /// When it was made.
   Clock::time_point start() const { return end_ - timeout_; }
 

@@ -78,6 +78,16 @@ struct Env {
   /// SMDDP_INIT_TIMEOUT: seconds all ranks have to find each other; default 300, never more than the group's timeout.
   std::chrono::milliseconds init_timeout{300'000};
 
+  /// SMDDP_FLIGHT_RECORDER: how many operations of each group are remembered; default 256, about 56 bytes each.
+  std::size_t flight_recorder = 256;
+
+  /// SMDDP_FLIGHT_RECORDER_DIR: where each rank writes them, as JSON lines, when its group fails. Default: nowhere.
+  std::string flight_recorder_dir;
+
+  /// SMDDP_STATS_FILE: where each rank appends a JSON line with its counters when a group ends; an existing folder gets
+  /// one file a process. Default: nowhere.
+  std::string stats_file;
+
   /// SMDDP_DEBUG [group]: `INFO` prints version, topology and chosen path to stderr once a group. Default: silent.
   bool info = false;
 

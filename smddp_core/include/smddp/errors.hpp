@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace smddp {
@@ -10,14 +11,26 @@ namespace smddp {
 /// What went wrong; also travels between ranks in abort messages, so values are fixed.
 enum class ErrorKind : int { system = 0, timeout = 1, peer = 2, mismatch = 3, aborted = 4, usage = 5 };
 
+/// `message` with the library's name in front, and nowhere else: errors of other ranks and layers are quoted in ours.
+std::string with_name(const std::string& message);
+
+/// The same without it.
+std::string without_name(const std::string& message);
+
 /// Base of all errors of this library. `system`: the operating system refused something.
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  /// @param message begins with "smddp: " in what(), whether it does here or not.
+  Error(ErrorKind kind, const std::string& message) : std::runtime_error(with_name(message)), kind_(kind) {}
   ErrorKind kind() const { return kind_; }
+
+  /// The ranks that are to blame, where that is known.
+  const std::vector<int>& ranks() const { return ranks_; }
+  void set_ranks(std::vector<int> ranks) { ranks_ = std::move(ranks); }
 
  private:
   ErrorKind kind_;
+  std::vector<int> ranks_;
 };
 
 /// A peer is alive (or silent) but did not arrive in time.

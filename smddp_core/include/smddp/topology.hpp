@@ -32,6 +32,7 @@ struct Topology {
   int local_rank = 0;                   ///< Position of this rank among the group's ranks of its host, in rank order.
   std::vector<std::vector<int>> hosts;  ///< Ranks of each host, ascending.
   Path path = Path::alone;
+  std::vector<std::string> places;  ///< Name and address of each rank's host, for messages.
 
   const std::vector<int>& local() const { return hosts[static_cast<std::size_t>(host)]; }
   int local_size() const { return static_cast<int>(local().size()); }
@@ -39,6 +40,9 @@ struct Topology {
 
   /// Ranks with this rank's local rank, one a host, in host order. Only for Path::hierarchical.
   std::vector<int> rail() const;
+
+  /// "rank 2 on node-b (10.0.0.2)"; several are joined by commas, of many only the first few.
+  std::string who(const std::vector<int>& some) const;
 
   /// @param ranks one entry a rank. @param tcp_only never share memory.
   static Topology from(const std::vector<RankInfo>& ranks, int rank, bool tcp_only);

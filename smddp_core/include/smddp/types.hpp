@@ -18,6 +18,7 @@ enum class ReduceOp : std::uint8_t { sum, avg, product, min, max, none };
 
 /// What is asked of the group.
 enum class OpKind : std::uint8_t { barrier, broadcast, all_reduce, all_gather, reduce_scatter };
+constexpr std::size_t kOpKinds = 5;
 
 /// Size of one element, in bytes.
 std::size_t size_of(DType type);

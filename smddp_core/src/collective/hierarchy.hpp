@@ -5,8 +5,8 @@
 // all-reduce over M hosts) and not of all M x L.
 //
 // A large message goes block by block: while one is on the wire, the next is summed inside the host and the one before
-// spread in it. Waits for ranks of this host keep the wire moving (Arena::while_waiting): without that, ranks of two hosts
-// that wait for each other's neighbours would never end.
+// spread in it. Waits for ranks of this host keep the wire moving (Arena::while_waiting): without that, ranks of two
+// hosts that wait for each other's neighbours would never end.
 //
 // Sums run in rank order inside each host, then in host order; f16 and bf16 partial sums cross the network as f32.
 #pragma once

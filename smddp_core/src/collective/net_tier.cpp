@@ -84,8 +84,7 @@ void NetTier::broadcast_block(std::byte* data, std::size_t bytes, int root, std:
       if (after(k) != root) wire_.send(global(after(k)), data + part(r).first, part(r).count);
   };
   if (me_ == root) {
-    for (int k = 1; k < size(); ++k)
-      wire_.send(global(after(k)), data + part(after(k)).first, part(after(k)).count);
+    for (int k = 1; k < size(); ++k) wire_.send(global(after(k)), data + part(after(k)).first, part(after(k)).count);
     relay(root);
     arrived += bytes;
     return;

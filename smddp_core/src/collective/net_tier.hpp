@@ -7,7 +7,8 @@
 //   all_reduce          2 steps   2(n-1)/n B
 //   reduce_scatter      1 step    (n-1)/n B
 //   all_gather          1 step    (n-1)/n B
-//   broadcast           1 step    (n-1) B at the root if B is small, else 2 steps, (n-1)/n B or (for the root) twice that
+//   broadcast           1 step    (n-1) B at the root if B is small, else 2 steps, (n-1)/n B or (for the root) twice
+//   that
 // Every operation also sends a header of 32 bytes to each peer, in front of the first data.
 #pragma once
 

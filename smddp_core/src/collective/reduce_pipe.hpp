@@ -79,8 +79,8 @@ class ReducePipe {
   Exchange exchange_;
   std::vector<Decode> decodes_;  // by block
   std::size_t finished_ = 0;
-  std::size_t sent_at_ = 0;      // elements pushed so far: where the residual of the next block is
-  std::size_t reduced_at_ = 0;   // the same for this rank's shards
+  std::size_t sent_at_ = 0;     // elements pushed so far: where the residual of the next block is
+  std::size_t reduced_at_ = 0;  // the same for this rank's shards
 };
 
 /// The type float32 sums of `bytes` bytes travel in, under `settings`.

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 namespace smddp {
 namespace {
@@ -29,12 +30,12 @@ Control::Control(int rank, Peers peers) : rank_(rank) {
 void Control::record(ErrorKind kind, const std::string& message) {
   if (raised_) return;
   kind_ = kind;
-  message_ = message;
+  message_ = without_name(message);
   raised_.store(true, std::memory_order_release);
   // Relayed by everyone who learns of it: a peer may not be connected to the rank where it began.
-  const bool relayed = message.rfind("reported by", 0) == 0;
+  const bool relayed = message_.rfind("reported by", 0) == 0;
   const std::string text =
-      (relayed ? message : "reported by rank " + std::to_string(rank_) + ": " + message).substr(0, kMaxReason);
+      (relayed ? message_ : "reported by rank " + std::to_string(rank_) + ": " + message_).substr(0, kMaxReason);
   Notice notice;
   notice.kind = static_cast<std::int32_t>(kind);
   notice.length = static_cast<std::uint32_t>(text.size());
@@ -93,6 +94,21 @@ void Control::check_now_and_then(Deadline::Clock::time_point now) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (now - looked_ >= kLookInterval) look();
   if (raised_) throw_error(kind_, message_);
+}
+
+std::string Control::reason() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return raised_ ? with_name(message_) : "";
+}
+
+void Control::set_awaited(std::uint64_t sequence, std::vector<int> ranks) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  awaited_ = {sequence, std::move(ranks)};
+}
+
+Awaited Control::awaited() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return awaited_;
 }
 
 bool Control::closed(int rank) const {

@@ -19,6 +19,12 @@ struct pollfd;
 
 namespace smddp {
 
+/// Whom an operation waits for.
+struct Awaited {
+  std::uint64_t sequence = 0;
+  std::vector<int> ranks;
+};
+
 class Control {
  public:
   Control(int rank, Peers peers);
@@ -38,6 +44,13 @@ class Control {
 
   /// True when `rank`'s process ended or left the group. As of the last check().
   bool closed(int rank) const;
+
+  /// The recorded reason; "" if there is none. Any thread.
+  std::string reason() const;
+
+  /// The ranks that operation `sequence` has been waiting for longer than a moment. Any thread.
+  void set_awaited(std::uint64_t sequence, std::vector<int> ranks);
+  Awaited awaited() const;
 
   /// Called before a lost peer is reported: gives another rank's explanation `patience` to arrive, and throws it if it
   /// does.
@@ -65,6 +78,7 @@ class Control {
   Deadline::Clock::time_point looked_{};
   ErrorKind kind_ = ErrorKind::system;
   std::string message_;
+  Awaited awaited_;
 };
 
 }  // namespace smddp

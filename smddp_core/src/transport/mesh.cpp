@@ -200,11 +200,14 @@ void Mesh::progress(const Op& op) {
 }
 
 void Mesh::check_waiting(const Op& op) {
-  if (!op.deadline.passed()) return;
-  std::vector<int> missing;
+  if (op.deadline.passed()) throw_timeout(op, unfinished());
+}
+
+std::vector<int> Mesh::unfinished() const {
+  std::vector<int> ranks;
   for (const Polled& polled : polled_)
-    if (missing.empty() || missing.back() != polled.rank) missing.push_back(polled.rank);
-  throw_timeout(op, missing);
+    if (ranks.empty() || ranks.back() != polled.rank) ranks.push_back(polled.rank);
+  return ranks;
 }
 
 void Mesh::wait(const Op& op) {
@@ -217,6 +220,7 @@ void Mesh::wait(const Op& op) {
   control_.append_to(entries_);
   const int ready = ::poll(entries_.data(), entries_.size(), static_cast<int>(op.deadline.left(kNap).count()));
   if (ready < 0 && errno != EINTR) throw_system("poll", errno);
+  if (ready == 0) control_.set_awaited(op.header.sequence, unfinished());
   const auto woken = [](const pollfd& entry) { return entry.revents != 0; };
   const auto control_begin = entries_.begin() + static_cast<std::ptrdiff_t>(polled_.size());
   if (ready <= 0 || control_.raised() || std::any_of(control_begin, entries_.end(), woken)) control_.check();

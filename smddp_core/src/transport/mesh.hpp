@@ -69,6 +69,8 @@ class Mesh final : public Wire {
   void move_ready(const Op& op);
   void check_waiting(const Op& op);
   void lost(const Op& op, int rank);
+  /// The peers of the last poll.
+  std::vector<int> unfinished() const;
 
   struct Polled {
     int rank;

@@ -21,8 +21,8 @@ class Wire {
 
   using Done = std::function<void()>;
 
-  /// Appends a piece to what is sent to rank `peer`. The memory must stay as it is until `done` is called, or everything
-  /// posted has moved. Nothing happens for zero bytes.
+  /// Appends a piece to what is sent to rank `peer`. The memory must stay as it is until `done` is called, or
+  /// everything posted has moved. Nothing happens for zero bytes.
   virtual void send(int peer, const void* data, std::size_t bytes, Done done = {}) = 0;
 
   /// Appends a piece to what is received from rank `peer`. Nothing happens for zero bytes.

@@ -6,6 +6,7 @@ A script imports this module and then calls ``torch.distributed.init_process_gro
 from __future__ import annotations
 
 import atexit
+import json
 import os
 from typing import Any
 
@@ -24,15 +25,41 @@ except ImportError as error:
         f"build the wheel again with this torch installed ({error})"
     ) from error
 
-__all__ = ["communication_cpus", "path"]
+__all__ = ["communication_cpus", "flight_recorder", "path", "stats"]
+
+
+def _backend(group: dist.ProcessGroup | None) -> c10d.Backend:
+    chosen = group or dist.group.WORLD
+    if chosen is None:
+        raise ValueError("smddp: call torch.distributed.init_process_group first")
+    backend: c10d.Backend = chosen._get_backend(torch.device("cpu"))
+    return backend
 
 
 def path(group: dist.ProcessGroup | None = None) -> str:
     """How an ``smddp`` group moves data, in words: ``host (shared memory)``, ``flat (TCP)``, ``hierarchical (...)``."""
-    chosen = group or dist.group.WORLD
-    if chosen is None:
-        raise ValueError("smddp: call torch.distributed.init_process_group first")
-    return str(_C.path(chosen._get_backend(torch.device("cpu"))))
+    return str(_C.path(_backend(group)))
+
+
+def stats(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
+    """What this rank has done in ``group`` so far.
+
+    ``operations`` has, for each kind, ``calls``, ``failures``, ``bytes``, ``seconds`` (in the operation),
+    ``exposed_seconds`` (somebody was blocked until it was done) and ``bytes_per_second`` (algbw); beside it are
+    ``group``, ``rank``, ``size``, ``host``, ``pid``, ``version``, ``path`` and ``error`` (None while the group lives).
+    """
+    found: dict[str, Any] = json.loads(_C.stats(_backend(group)))
+    return found
+
+
+def flight_recorder(group: dist.ProcessGroup | None = None) -> list[dict[str, Any]]:
+    """The last operations of this rank in ``group`` (``SMDDP_FLIGHT_RECORDER`` of them), oldest first.
+
+    Each has ``sequence``, ``operation``, ``dtype``, ``reduce``, ``root``, ``bytes``, ``state`` (``running``, ``done``,
+    ``failed``), ``started`` and ``ended`` (Unix time in seconds) and ``waiting_for`` (the ranks that have not come).
+    May be called from another thread while an operation hangs.
+    """
+    return [json.loads(line) for line in _C.flight_recorder(_backend(group)).splitlines()[1:]]
 
 
 def communication_cpus() -> str:

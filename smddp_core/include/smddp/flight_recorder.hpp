@@ -1,0 +1,93 @@
+// What a group has done lately and in total: a ring of its last operations, and counters by kind of operation.
+//
+// One thread at a time writes (operations of a group are serialised), any thread reads. Nothing here takes a lock: the
+// cost to an operation is one look at the clock and a dozen stores.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "smddp/types.hpp"
+
+namespace smddp {
+
+/// How far an operation is.
+enum class OpState : std::uint8_t { running, done, failed };
+
+const char* name_of(OpState state);
+
+/// An operation as the recorder remembers it. Times are nanoseconds of the system's clock (Unix time).
+struct OpRecord {
+  OpHeader header;
+  OpState state = OpState::running;
+  std::int64_t started_ns = 0;
+  std::int64_t ended_ns = 0;  ///< 0 while running.
+};
+
+/// Totals of one kind of operation.
+struct OpCounters {
+  std::uint64_t calls = 0;
+  std::uint64_t failures = 0;
+  std::uint64_t bytes = 0;      ///< Sum of OpHeader::bytes.
+  double seconds = 0;           ///< In the operation, on the thread that carried it out.
+  double exposed_seconds = 0;   ///< Somebody was blocked until it was done; from add_exposed().
+  double bytes_per_second = 0;  ///< algbw: bytes / seconds.
+};
+
+class FlightRecorder {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// @param capacity operations to remember; 0 remembers none and only counts.
+  explicit FlightRecorder(std::size_t capacity);
+
+  /// The operation begins. `now` is passed in because the caller has just looked.
+  void begin(const OpHeader& header, Clock::time_point now);
+
+  /// The operation that began last is over.
+  void end(bool failed, Clock::time_point now);
+
+  /// Somebody was blocked this long for an operation of this kind. Any thread.
+  void add_exposed(OpKind kind, std::chrono::nanoseconds time);
+
+  /// The operations remembered, oldest first. Any thread; one that is being written is left out.
+  std::vector<OpRecord> recent() const;
+
+  /// Any thread.
+  OpCounters counters(OpKind kind) const;
+
+ private:
+  // The words of a record, and a version that is odd while they change.
+  static constexpr std::size_t kWords = sizeof(OpHeader) / sizeof(std::uint64_t) + 2;
+  struct Slot {
+    std::atomic<std::uint64_t> version{0};
+    std::array<std::atomic<std::uint64_t>, kWords> words{};
+  };
+  struct Totals {
+    std::atomic<std::uint64_t> calls{0};
+    std::atomic<std::uint64_t> failures{0};
+    std::atomic<std::uint64_t> bytes{0};
+    std::atomic<std::uint64_t> nanoseconds{0};
+    std::atomic<std::uint64_t> exposed{0};
+  };
+
+  Totals& totals(OpKind kind);
+  const Totals& totals(OpKind kind) const;
+  std::int64_t unix_time(Clock::time_point time) const;
+  void write(Slot& slot, const OpHeader& header, std::uint64_t started, std::uint64_t ended_and_failed);
+
+  const std::size_t capacity_;
+  const std::chrono::nanoseconds to_unix_;  // steady clock to Unix time
+  std::unique_ptr<Slot[]> slots_;
+  std::atomic<std::uint64_t> begun_{0};
+  OpHeader current_;
+  Clock::time_point current_start_;
+  std::array<Totals, kOpKinds> totals_;
+};
+
+}  // namespace smddp

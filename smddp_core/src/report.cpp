@@ -1,0 +1,117 @@
+#include "report.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cctype>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "json.hpp"
+
+namespace smddp {
+namespace {
+
+JsonObject header_of(const ReportSource& source) {
+  const Topology& topology = source.topology;
+  JsonObject object;
+  object.add("group", source.group).add("rank", topology.rank).add("size", topology.size);
+  object.add("host", topology.places[static_cast<std::size_t>(topology.rank)]);
+  object.add("pid", static_cast<int>(::getpid())).add("version", version()).add("path", name_of(topology.path));
+  if (source.error.empty())
+    object.null("error");
+  else
+    object.add("error", source.error);
+  return object;
+}
+
+std::string list_of(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return "[" + text + "]";
+}
+
+std::string line_of(const OpRecord& record, const Awaited& awaited) {
+  const OpHeader& header = record.header;
+  JsonObject object;
+  object.add("sequence", header.sequence).add("operation", name_of(header.kind)).add("dtype", name_of(header.dtype));
+  object.add("reduce", name_of(header.reduce));
+  if (header.root < 0)
+    object.null("root");
+  else
+    object.add("root", header.root);
+  object.add("bytes", header.bytes).add("state", name_of(record.state));
+  object.add("started", static_cast<double>(record.started_ns) * 1e-9);
+  if (record.ended_ns == 0)
+    object.null("ended");
+  else
+    object.add("ended", static_cast<double>(record.ended_ns) * 1e-9);
+  object.raw("waiting_for", list_of(header.sequence == awaited.sequence ? awaited.ranks : std::vector<int>()));
+  return object.text() + "\n";
+}
+
+// A group's name may hold anything; a file's may not.
+std::string file_name(const char* what, const ReportSource& source) {
+  std::string group;
+  for (const char c : source.group) group += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return std::string("smddp-") + what + "-" + group + "-rank" + std::to_string(source.topology.rank) + "-" +
+         std::to_string(::getpid()) + ".jsonl";
+}
+
+// One write, so that lines of several ranks do not mix in one file. "" or why it failed.
+std::string write_file(const std::string& path, int flags, const std::string& text) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0644);
+  if (fd < 0) return std::strerror(errno);
+  const ssize_t written = ::write(fd, text.data(), text.size());
+  const int error_number = written < 0 ? errno : ENOSPC;
+  ::close(fd);
+  return written == static_cast<ssize_t>(text.size()) ? "" : std::strerror(error_number);
+}
+
+bool is_folder(const std::string& path) {
+  struct stat facts{};
+  return ::stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode);
+}
+
+}  // namespace
+
+std::string stats_json(const ReportSource& source) {
+  JsonObject operations;
+  for (std::size_t i = 0; i < kOpKinds; ++i) {
+    const auto kind = static_cast<OpKind>(i);
+    const OpCounters counters = source.recorder.counters(kind);
+    JsonObject object;
+    object.add("calls", counters.calls).add("failures", counters.failures).add("bytes", counters.bytes);
+    object.add("seconds", counters.seconds).add("exposed_seconds", counters.exposed_seconds);
+    object.add("bytes_per_second", counters.bytes_per_second);
+    operations.raw(name_of(kind), object.text());
+  }
+  return header_of(source).raw("operations", operations.text()).text();
+}
+
+std::string flight_recorder_lines(const ReportSource& source) {
+  std::string lines = header_of(source).text() + "\n";
+  for (const OpRecord& record : source.recorder.recent()) lines += line_of(record, source.awaited);
+  return lines;
+}
+
+std::string dump_flight_recorder(const Env& env, const ReportSource& source) {
+  if (env.flight_recorder_dir.empty()) return "";
+  ::mkdir(env.flight_recorder_dir.c_str(), 0755);  // one level, as a convenience; failing to write says the rest
+  const std::string path = env.flight_recorder_dir + "/" + file_name("flight", source);
+  const std::string failure = write_file(path, O_TRUNC, flight_recorder_lines(source));
+  return failure.empty() ? " (last operations: " + path + ")" : " (cannot write " + path + ": " + failure + ")";
+}
+
+void write_stats(const Env& env, const ReportSource& source) {
+  if (env.stats_file.empty()) return;
+  const std::string path =
+      is_folder(env.stats_file) ? env.stats_file + "/" + file_name("stats", source) : env.stats_file;
+  const std::string failure = write_file(path, O_APPEND, stats_json(source) + "\n");
+  if (!failure.empty())
+    std::fprintf(stderr, "smddp: SMDDP_STATS_FILE: cannot write %s: %s\n", path.c_str(), failure.c_str());
+}
+
+}  // namespace smddp
