@@ -142,6 +142,7 @@ void Backend::stop() {
                          std::to_string(communicator_->sequence()) + "th operation");
   progress_.drain();
   completions_.drain();
+  communicator_->write_stats();
 }
 
 void Backend::shutdown() {
