@@ -1,52 +1,89 @@
-// The process group backend `smddp`: chooses between the core and the fallback, and puts operations in order.
+// The process group backend `smddp`: chooses between the core and other back ends, and puts operations in order.
 #pragma once
-
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <atomic>
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "compat.hpp"
+#include "device.hpp"
 #include "residuals.hpp"
 #include "runtime/completion_lanes.hpp"
 #include "runtime/task_pool.hpp"
 #include "smddp/communicator.hpp"
+#include "smddp/env.hpp"
+#include "tensors.hpp"
 #include "work.hpp"
 
 namespace smddp::torch_binding {
+
+class Backend;
+
+/// Back ends of the same ranks for what is not ours.
+struct Fallbacks {
+  c10::intrusive_ptr<BackendBase> host;    ///< For CPU tensors: gloo.
+  c10::intrusive_ptr<BackendBase> device;  ///< For tensors on a GPU: NCCL; null where ranks share a GPU or have none.
+};
+
+/// Makes them for a group whose store, rank and size differ from its parent's (split, merge).
+using MakeFallbacks = Fallbacks (*)(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                    std::chrono::milliseconds timeout);
+
+/// What a group is made of beside its place in the store.
+struct GroupOptions {
+  std::chrono::milliseconds timeout;
+  std::string name;
+  Settings settings;  ///< See Env::from_process().
+};
 
 /// Operations of a group run one at a time, in the order they were issued, on one progress thread. A synchronous one
 /// (`asyncOp` unset, from torch 2.4 on) that finds nothing queued runs on the caller's thread instead: a change of
 /// threads costs more than a small all-reduce.
 ///
-/// Ours: all-reduce, reduce-scatter (dense CPU tensors of the core's types and reductions), broadcast, all-gather (any
-/// dense CPU tensor), their single-tensor and coalesced forms, barrier. All else is the fallback's (gloo). CUDA tensors
-/// are refused.
+/// Ours: all-reduce, reduce-scatter (dense tensors of the core's types and reductions), broadcast, all-gather (any
+/// dense tensor), their single-tensor and coalesced forms, barrier. All else is a fallback's.
+///
+/// Tensors on a device are the device fallback's (NCCL) where there is one. Where there is none, since several ranks
+/// share a GPU, say, our operations pass through host memory: see DeviceCall.
 ///
 /// No `override` below: some of these are not virtual in every torch release.
-class Backend final : public c10d::Backend {
+class Backend final : public BackendBase {
  public:
-  /// @param fallback a backend of the same ranks for what is not ours. @param settings see Env::from_process().
-  Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, std::chrono::milliseconds timeout,
-          const std::string& name, c10::intrusive_ptr<c10d::Backend> fallback, const Settings& settings);
+  Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, GroupOptions options, Fallbacks fallbacks,
+          MakeFallbacks make_fallbacks);
   ~Backend();
 
-  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   using Tensors = std::vector<at::Tensor>;
+  using WorkPtr = c10::intrusive_ptr<WorkBase>;
 
   const std::string getBackendName() const { return "smddp"; }
-  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() { return options_; }
+  /// A copy: torch writes the name and timeout of a new group into its parent's options when it splits one.
+  c10::intrusive_ptr<BackendBase::Options> getBackendOptions();
   void setTimeout(std::chrono::milliseconds timeout);
   void setSequenceNumberForGroup() {}
   uint64_t getSequenceNumberForGroup() { return issued_; }
-  c10d::ErrorType getError();
+  ErrorType getError();
   void abort();
   void shutdown();
+
+  bool supportsSplitting() const { return true; }
+  /// A group of `ranks` of this one; null for other ranks. Called by all ranks of this group.
+  c10::intrusive_ptr<BackendBase> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+                                        const c10::intrusive_ptr<BackendBase::Options>& options);
+  /// A group of `size` ranks that meet at `store`, from this group and others.
+  c10::intrusive_ptr<BackendBase> merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                        const c10::intrusive_ptr<BackendBase::Options>& options, const int& rank,
+                                        const int& size);
+
+  /// What is issued from here on is one piece of work, which endCoalescing() returns.
+  void startCoalescing();
+  WorkPtr endCoalescing();
+#if !SMDDP_TORCH_AT_LEAST(2, 0)
+  void endCoalescing(std::vector<WorkPtr>&) { endCoalescing(); }
+#endif
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts = c10d::BroadcastOptions());
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts = c10d::AllreduceOptions());
@@ -56,6 +93,8 @@ class Backend final : public c10d::Backend {
                     const c10d::AllgatherOptions& opts = c10d::AllgatherOptions());
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
                           const c10d::AllgatherOptions& opts = c10d::AllgatherOptions());
+  WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& opts = c10d::AllgatherOptions());
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& opts = c10d::AllgatherOptions());
   WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -69,8 +108,6 @@ class Backend final : public c10d::Backend {
   // The fallback's.
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts = c10d::AllreduceOptions());
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts = c10d::ReduceOptions());
-  WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
-                              const c10d::AllgatherOptions& opts = c10d::AllgatherOptions());
   WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs,
                  const c10d::GatherOptions& opts = c10d::GatherOptions());
   WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -82,6 +119,7 @@ class Backend final : public c10d::Backend {
   WorkPtr send(Tensors& tensors, int destination, int tag);
   WorkPtr recv(Tensors& tensors, int source, int tag);
   WorkPtr recvAnysource(Tensors& tensors, int tag);
+  void monitoredBarrier(const c10d::BarrierOptions& opts = c10d::BarrierOptions(), bool wait_all_ranks = false);
 
   /// Ends all groups of the process as ~Backend does. Called before the interpreter is torn down: a thread that lets go
   /// of a tensor after that would be killed in the middle of it.
@@ -101,37 +139,78 @@ class Backend final : public c10d::Backend {
     const char* title;
     const Tensors& inputs;
     Tensors outputs;
-    bool nested;  ///< The outputs are one list of a list of lists.
+    std::size_t lists;  ///< See Work.
     bool synchronous;
     std::chrono::milliseconds timeout;
+    Optional<c10::Device> device;
   };
 
+  // issue.hpp
   template <class Opts>
   Issue issue_of(c10d::OpType op, const char* title, const Tensors& inputs, const Tensors& outputs,
                  const Opts& opts) const;
   template <class Body>
   WorkPtr issue(Issue what, Body body);
   template <class Body>
-  void carry_out(Work& work, int lane, std::chrono::milliseconds timeout, const Body& body);
+  void carry_out(Work& work, int lane, std::chrono::milliseconds timeout, DeviceCall* device, const Tensors& outputs,
+                 const Body& body);
+
+  // collectives.cpp
   WorkPtr issue_all_reduce(Issue what, const c10d::ReduceOp& op);
   WorkPtr gather_all(c10d::OpType op, Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts);
   WorkPtr scatter_all(c10d::OpType op, Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& opts);
+  void gather_lists(const Tensors& outputs, const at::Tensor& input, std::chrono::milliseconds timeout);
   void gather_into(const at::Tensor& output, const at::Tensor& input, std::chrono::milliseconds timeout);
-  void scatter_into(const at::Tensor& output, const at::Tensor& input, ReduceOp reduce,
+  void scatter_into(const at::Tensor& output, const at::Tensor& input, const Reduce& reduce,
                     std::chrono::milliseconds timeout);
-  c10d::Backend& fallback(const Tensors& tensors, const char* operation);
+
+  // fallback.cpp
+  BackendBase& fallback_for(const Tensors& tensors, const char* operation);
+  /// Whether tensors on a device are left to its own back end.
+  bool left_to_device(const Tensors& tensors) const { return device_fallback_ && device_of(tensors); }
+  template <class Opts>
+  Opts with_timeout(Opts opts) const;
+  template <class Call>
+  WorkPtr delegate(c10d::OpType op, const char* title, const Tensors& tensors, Call call);
+  WorkPtr as_one(std::vector<WorkPtr> works) const;
+  void remember(const WorkPtr& work);
+  std::vector<WorkPtr> delegated_collectives();
+  WorkPtr fallback_all_reduce(Tensors& tensors, const c10d::AllreduceOptions& opts);
+  WorkPtr fallback_all_reduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts);
+  WorkPtr fallback_broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts);
+  WorkPtr fallback_all_gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts);
+  WorkPtr fallback_all_gather_into(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts);
+  WorkPtr fallback_reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                  const c10d::ReduceScatterOptions& opts);
+  WorkPtr fallback_reduce_scatter_tensors(Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& opts);
+
+  // backend.cpp
+  /// Puts `work` among what endCoalescing() returns, if that is under way.
+  WorkPtr collect(WorkPtr work);
   void stop();
   /// @throws UsageError in the child of a fork, where neither threads nor connections are this process's.
   void refuse_after_fork(const char* operation) const;
+  c10::intrusive_ptr<BackendBase> other_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                              const c10::intrusive_ptr<BackendBase::Options>& options);
 
-  c10::intrusive_ptr<c10d::Backend::Options> options_;
-  c10::intrusive_ptr<c10d::Backend> fallback_;
-  std::unique_ptr<Communicator> communicator_;
+  const GroupOptions group_options_;
+  c10::intrusive_ptr<BackendBase::Options> options_;
+  c10::intrusive_ptr<BackendBase> fallback_;
+  c10::intrusive_ptr<BackendBase> device_fallback_;
+  const MakeFallbacks make_fallbacks_;
+  // Shared with work that was delegated, which may outlive the group.
+  std::shared_ptr<Communicator> communicator_;
+  DeviceStreams streams_;
   const int pid_;
   std::atomic<std::uint64_t> issued_{0};
   std::atomic<bool> shut_down_{false};
   std::mutex issue_mutex_;
   Residuals residuals_;
+  std::mutex delegated_mutex_;
+  std::vector<c10::weak_intrusive_ptr<WorkBase>> delegated_;
+  std::mutex coalescing_mutex_;
+  bool coalescing_ = false;
+  std::vector<WorkPtr> coalesced_;
   CompletionLanes completions_;
   TaskPool progress_;
 };

@@ -1,5 +1,8 @@
-// Operations that the core does not have: the group's fallback backend carries them out.
+// Operations that the core does not have: another back end of the same ranks carries them out, within the group.
+#include <algorithm>
+
 #include "backend.hpp"
+#include "delegated_work.hpp"
 #include "tensors.hpp"
 
 namespace smddp::torch_binding {
@@ -14,54 +17,158 @@ Tensors flat_list(const std::vector<Tensors>& lists) {
 }  // namespace
 
 // Once the group is dead every operation says why, also those that the fallback could still try.
-c10d::Backend& Backend::fallback(const Tensors& tensors, const char* operation) {
+BackendBase& Backend::fallback_for(const Tensors& tensors, const char* operation) {
   refuse_after_fork(operation);
-  require_cpu(tensors, operation);
+  TORCH_CHECK(!shut_down_, "smddp: the process group was destroyed");
   communicator_->check();
-  return *fallback_;
+  if (!device_of(tensors)) return *fallback_;
+  TORCH_CHECK_NOT_IMPLEMENTED(device_fallback_, operation, " of a tensor on ", tensors[0].device(),
+                              " is left to NCCL, which this group does not have");
+  return *device_fallback_;
+}
+
+template <class Opts>
+Opts Backend::with_timeout(Opts opts) const {
+  // Unset is negative in some releases and zero in others.
+  if (opts.timeout.count() <= 0) opts.timeout = options_->timeout;
+  return opts;
+}
+
+template <class Call>
+Backend::WorkPtr Backend::delegate(c10d::OpType op, const char* title, const Tensors& tensors, Call call) {
+  BackendBase& other = fallback_for(tensors, title);
+  auto work = c10::make_intrusive<DelegatedWork>(getRank(), op, title, tensors, call(other), communicator_);
+  DelegatedWork::watch(work);
+  remember(work);
+  return collect(work);
+}
+
+Backend::WorkPtr Backend::as_one(std::vector<WorkPtr> works) const {
+  if (works.size() == 1) return works[0];
+  return c10::make_intrusive<CoalescedWork>(getRank(), std::move(works));
+}
+
+// Weak references: the caller decides how long the work and its tensors live.
+void Backend::remember(const WorkPtr& work) {
+  const std::lock_guard<std::mutex> lock(delegated_mutex_);
+  delegated_.erase(std::remove_if(delegated_.begin(), delegated_.end(),
+                                  [](const auto& weak) {
+                                    const WorkPtr alive = weak.lock();
+                                    return !alive || alive->isCompleted();
+                                  }),
+                   delegated_.end());
+  delegated_.emplace_back(work);
+}
+
+// Point-to-point operations are no concern of a barrier: the peer may not have come to them.
+std::vector<Backend::WorkPtr> Backend::delegated_collectives() {
+  const std::lock_guard<std::mutex> lock(delegated_mutex_);
+  std::vector<WorkPtr> works;
+  for (const auto& weak : delegated_) {
+    WorkPtr alive = weak.lock();
+    if (alive && !c10d::isP2POp(alive->retrieveOpType())) works.push_back(std::move(alive));
+  }
+  return works;
+}
+
+Backend::WorkPtr Backend::fallback_all_reduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  // torch's gloo takes sparse tensors through its plain all-reduce.
+  return delegate(c10d::OpType::ALLREDUCE, "smddp:all_reduce", tensors,
+                  [&](BackendBase& other) { return other.allreduce(tensors, with_timeout(opts)); });
 }
 
 Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  // torch's gloo takes sparse tensors through its plain all-reduce.
-  return fallback(tensors, "all_reduce").allreduce(tensors, opts);
+  return fallback_all_reduce(tensors, opts);
+}
+
+Backend::WorkPtr Backend::fallback_all_reduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
+  return delegate(c10d::OpType::ALLREDUCE_COALESCED, "smddp:all_reduce", tensors,
+                  [&](BackendBase& other) { return other.allreduce_coalesced(tensors, with_timeout(opts)); });
+}
+
+Backend::WorkPtr Backend::fallback_broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
+  return delegate(c10d::OpType::BROADCAST, "smddp:broadcast", tensors,
+                  [&](BackendBase& other) { return other.broadcast(tensors, with_timeout(opts)); });
+}
+
+Backend::WorkPtr Backend::fallback_all_gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                              const c10d::AllgatherOptions& opts) {
+  return delegate(c10d::OpType::ALLGATHER, "smddp:all_gather", inputs,
+                  [&](BackendBase& other) { return other.allgather(outputs, inputs, with_timeout(opts)); });
+}
+
+Backend::WorkPtr Backend::fallback_reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                                  const c10d::ReduceScatterOptions& opts) {
+  return delegate(c10d::OpType::REDUCE_SCATTER, "smddp:reduce_scatter", flat_list(inputs),
+                  [&](BackendBase& other) { return other.reduce_scatter(outputs, inputs, with_timeout(opts)); });
+}
+
+Backend::WorkPtr Backend::fallback_reduce_scatter_tensors(Tensors& outputs, Tensors& inputs,
+                                                          const c10d::ReduceScatterOptions& opts) {
+  std::vector<WorkPtr> works;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    works.push_back(delegate(
+        c10d::OpType::_REDUCE_SCATTER_BASE, "smddp:reduce_scatter_tensor", {inputs[i]},
+        [&](BackendBase& other) { return other._reduce_scatter_base(outputs[i], inputs[i], with_timeout(opts)); }));
+  return as_one(std::move(works));
+}
+
+Backend::WorkPtr Backend::fallback_all_gather_into(Tensors& outputs, Tensors& inputs,
+                                                   const c10d::AllgatherOptions& opts) {
+  std::vector<WorkPtr> works;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    works.push_back(
+        delegate(c10d::OpType::_ALLGATHER_BASE, "smddp:all_gather_into_tensor", {inputs[i]},
+                 [&](BackendBase& other) { return other._allgather_base(outputs[i], inputs[i], with_timeout(opts)); }));
+  return as_one(std::move(works));
 }
 
 Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
-  return fallback(tensors, "reduce").reduce(tensors, opts);
-}
-
-Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
-                                              const c10d::AllgatherOptions& opts) {
-  return fallback(inputs, "all_gather_coalesced").allgather_coalesced(outputs, inputs, opts);
+  return delegate(c10d::OpType::REDUCE, "smddp:reduce", tensors,
+                  [&](BackendBase& other) { return other.reduce(tensors, with_timeout(opts)); });
 }
 
 Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& opts) {
-  return fallback(inputs, "gather").gather(outputs, inputs, opts);
+  return delegate(c10d::OpType::GATHER, "smddp:gather", inputs,
+                  [&](BackendBase& other) { return other.gather(outputs, inputs, with_timeout(opts)); });
 }
 
 Backend::WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& opts) {
-  return fallback(flat_list(inputs), "scatter").scatter(outputs, inputs, opts);
+  return delegate(c10d::OpType::SCATTER, "smddp:scatter", inputs.empty() ? outputs : flat_list(inputs),
+                  [&](BackendBase& other) { return other.scatter(outputs, inputs, with_timeout(opts)); });
 }
 
 Backend::WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                                         std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& opts) {
-  return fallback({output, input}, "all_to_all_single").alltoall_base(output, input, output_splits, input_splits, opts);
+  return delegate(c10d::OpType::ALLTOALL_BASE, "smddp:all_to_all", {input}, [&](BackendBase& other) {
+    return other.alltoall_base(output, input, output_splits, input_splits, with_timeout(opts));
+  });
 }
 
 Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
-  return fallback(inputs, "all_to_all").alltoall(outputs, inputs, opts);
+  return delegate(c10d::OpType::ALLTOALL, "smddp:all_to_all", inputs,
+                  [&](BackendBase& other) { return other.alltoall(outputs, inputs, with_timeout(opts)); });
 }
 
 Backend::WorkPtr Backend::send(Tensors& tensors, int destination, int tag) {
-  return fallback(tensors, "send").send(tensors, destination, tag);
+  return delegate(c10d::OpType::SEND, "smddp:send", tensors,
+                  [&](BackendBase& other) { return other.send(tensors, destination, tag); });
 }
 
 Backend::WorkPtr Backend::recv(Tensors& tensors, int source, int tag) {
-  return fallback(tensors, "recv").recv(tensors, source, tag);
+  return delegate(c10d::OpType::RECV, "smddp:recv", tensors,
+                  [&](BackendBase& other) { return other.recv(tensors, source, tag); });
 }
 
 Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
-  return fallback(tensors, "recv").recvAnysource(tensors, tag);
+  return delegate(c10d::OpType::RECVANYSOURCE, "smddp:recvAnySource", tensors,
+                  [&](BackendBase& other) { return other.recvAnysource(tensors, tag); });
+}
+
+// gloo's names the ranks that did not come, which is all it is for. Python's dist.monitored_barrier() insists on a
+// group whose name is gloo; the group's own method gets here.
+void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
+  fallback_for({}, "smddp:monitored_barrier").monitoredBarrier(opts, wait_all_ranks);
 }
 
 }  // namespace smddp::torch_binding

@@ -2,9 +2,6 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/Store.hpp>
-
 #include <cstdlib>
 #include <string>
 #include <utility>
@@ -47,11 +44,27 @@ void translate(std::exception_ptr pointer) {
   }
 }
 
-c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                         double timeout_seconds, const std::string& name,
-                                         const c10::intrusive_ptr<c10d::Backend>& fallback, const Settings& settings) {
+// Of a group that is split or merged: the same as in torch_smddp's creator, which is the one that knows torch's Python
+// side.
+Fallbacks make_fallbacks(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                         std::chrono::milliseconds timeout) {
+  using Pair = std::pair<c10::intrusive_ptr<BackendBase>, Optional<c10::intrusive_ptr<BackendBase>>>;
+  const py::gil_scoped_acquire gil;
+  const py::module_ module = py::module_::import("smdistributed.dataparallel.torch._fallbacks");
+  const double seconds = std::chrono::duration<double>(timeout).count();
+  auto [host, device] = module.attr("fallbacks")(store, rank, size, seconds).cast<Pair>();
+  return {std::move(host), device ? std::move(*device) : nullptr};
+}
+
+c10::intrusive_ptr<BackendBase> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                       double timeout_seconds, const std::string& name,
+                                       const c10::intrusive_ptr<BackendBase>& fallback,
+                                       const Optional<c10::intrusive_ptr<BackendBase>>& device_fallback,
+                                       const Settings& settings) {
   const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout_seconds * 1000));
-  return c10::make_intrusive<Backend>(store, rank, size, timeout, name, fallback, settings);
+  return c10::make_intrusive<Backend>(store, rank, size, GroupOptions{timeout, name, settings},
+                                      Fallbacks{fallback, device_fallback ? *device_fallback : nullptr},
+                                      &make_fallbacks);
 }
 
 std::string address() {
@@ -69,17 +82,15 @@ std::vector<std::pair<std::string, std::string>> interfaces() {
   return pairs;
 }
 
-const Backend& ours(const c10::intrusive_ptr<c10d::Backend>& backend) {
+const Backend& ours(const c10::intrusive_ptr<BackendBase>& backend) {
   const auto* found = dynamic_cast<const Backend*>(backend.get());
   if (!found) throw UsageError("not an smddp process group");
   return *found;
 }
 
-std::string path(const c10::intrusive_ptr<c10d::Backend>& backend) { return ours(backend).path(); }
-std::string stats(const c10::intrusive_ptr<c10d::Backend>& backend) { return ours(backend).stats(); }
-std::string flight_recorder(const c10::intrusive_ptr<c10d::Backend>& backend) {
-  return ours(backend).flight_recorder();
-}
+std::string path(const c10::intrusive_ptr<BackendBase>& backend) { return ours(backend).path(); }
+std::string stats(const c10::intrusive_ptr<BackendBase>& backend) { return ours(backend).stats(); }
+std::string flight_recorder(const c10::intrusive_ptr<BackendBase>& backend) { return ours(backend).flight_recorder(); }
 
 }  // namespace
 }  // namespace smddp::torch_binding
@@ -91,11 +102,13 @@ PYBIND11_MODULE(_C, module) {
   module.doc() = "smddp: collectives over shared memory and TCP, as a torch.distributed backend";
   module.attr("__version__") = SMDDP_VERSION;
   module.attr("torch_version") = SMDDP_TORCH_VERSION;
-  module.def("create", &smddp::torch_binding::create, py::arg("store"), py::arg("rank"), py::arg("size"),
-             py::arg("timeout_seconds"), py::arg("name"), py::arg("fallback"), py::arg("settings") = smddp::Settings(),
-             py::call_guard<py::gil_scoped_release>(),
-             "Meets the other ranks through `store` and returns the backend; `fallback` carries out what is not ours; "
-             "`settings` are values for environment variables that are not set.");
+  module.def(
+      "create", &smddp::torch_binding::create, py::arg("store"), py::arg("rank"), py::arg("size"),
+      py::arg("timeout_seconds"), py::arg("name"), py::arg("fallback"), py::arg("device_fallback") = py::none(),
+      py::arg("settings") = smddp::Settings(), py::call_guard<py::gil_scoped_release>(),
+      "Meets the other ranks through `store` and returns the backend; `fallback` carries out what is not ours on CPU "
+      "tensors, `device_fallback` everything on tensors of a GPU; `settings` are values for environment variables "
+      "that are not set.");
   module.def("stop_all", &smddp::torch_binding::Backend::stop_all, "Ends all groups, before the interpreter does.");
   module.def("address", &smddp::torch_binding::address, "The address of this machine that groups publish.");
   module.def("settings", &smddp::torch_binding::settings,

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <string>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "compat.hpp"
 #include "smddp/errors.hpp"
 #include "smddp/store.hpp"
 

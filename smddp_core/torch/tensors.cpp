@@ -1,5 +1,7 @@
 #include "tensors.hpp"
 
+#include "device.hpp"
+
 namespace smddp::torch_binding {
 
 std::optional<DType> arithmetic_type(at::ScalarType type) {
@@ -13,6 +15,7 @@ std::optional<DType> arithmetic_type(at::ScalarType type) {
     case at::kBFloat16:
       return DType::bf16;
     case at::kByte:
+    case at::kBool:  // 0 or 1
       return DType::u8;
     case at::kChar:
       return DType::i8;
@@ -27,18 +30,29 @@ std::optional<DType> arithmetic_type(at::ScalarType type) {
   }
 }
 
-std::optional<ReduceOp> reduce_op(const c10d::ReduceOp& op) {
-  switch (op.op_) {
+std::optional<Reduce> reduce_op(const c10d::ReduceOp& op, at::ScalarType type) {
+  const bool logical = type == at::kBool;
+  switch (kind_of(op, 0)) {
     case c10d::ReduceOp::SUM:
-      return ReduceOp::sum;
+      // As torch adds bools: or. gloo adds bytes, and leaves a bool of 2.
+      return Reduce{logical ? ReduceOp::max : ReduceOp::sum, {}};
     case c10d::ReduceOp::AVG:
-      return ReduceOp::avg;
+      return logical ? std::nullopt : std::optional<Reduce>(Reduce{ReduceOp::avg, {}});
     case c10d::ReduceOp::PRODUCT:
-      return ReduceOp::product;
+      return Reduce{logical ? ReduceOp::min : ReduceOp::product, {}};
     case c10d::ReduceOp::MIN:
-      return ReduceOp::min;
+      return Reduce{ReduceOp::min, {}};
     case c10d::ReduceOp::MAX:
-      return ReduceOp::max;
+      return Reduce{ReduceOp::max, {}};
+#if SMDDP_TORCH_AT_LEAST(1, 13)
+    case c10d::ReduceOp::PREMUL_SUM: {
+      const auto* factor = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+      if (!factor || !at::isFloatingType(type)) return std::nullopt;
+      return Reduce{ReduceOp::sum, factor->tensor_factor.defined()
+                                       ? factor->tensor_factor
+                                       : at::scalar_tensor(factor->double_factor, at::kDouble)};
+    }
+#endif
     default:
       return std::nullopt;
   }
@@ -51,17 +65,10 @@ bool can_move(const Tensors& tensors) {
 }
 
 bool can_reduce(const Tensors& tensors, const c10d::ReduceOp& op) {
-  if (!can_move(tensors) || !reduce_op(op)) return false;
+  if (!can_move(tensors)) return false;
   for (const at::Tensor& tensor : tensors)
-    if (!arithmetic_type(tensor.scalar_type())) return false;
+    if (!arithmetic_type(tensor.scalar_type()) || !reduce_op(op, tensor.scalar_type())) return false;
   return true;
-}
-
-void require_cpu(const Tensors& tensors, const char* operation) {
-  for (const at::Tensor& tensor : tensors)
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        tensor.device().is_cpu(), "smddp: ", operation, " of a tensor on ", tensor.device(),
-        ": this version moves CPU tensors only; use init_process_group(backend=\"cpu:smddp,cuda:nccl\") for both");
 }
 
 void require_alike(const Tensors& tensors, std::size_t count, const at::Tensor& like, const char* operation) {
@@ -80,21 +87,43 @@ void require_multiple(const at::Tensor& whole, const at::Tensor& part, int parts
 }
 
 MoveType move_type(at::ScalarType type) {
+  if (type == at::kBool) return {DType::bytes, static_cast<std::uint32_t>(type)};
   if (const auto known = arithmetic_type(type)) return {*known, 0};
   return {DType::bytes, static_cast<std::uint32_t>(type)};
 }
 
 Flat::Flat(at::Tensor tensor, bool read) : tensor_(std::move(tensor)) {
-  if (tensor_.is_contiguous() && !tensor_.is_conj() && !tensor_.is_neg()) {
+  const bool on_host = tensor_.device().is_cpu();
+  if (on_host && tensor_.is_contiguous() && !tensor_.is_conj() && !tensor_.is_neg()) {
     flat_ = tensor_;
     return;
   }
-  flat_ = at::empty(tensor_.sizes(), tensor_.options().memory_format(at::MemoryFormat::Contiguous));
-  if (read) flat_.copy_(tensor_);
+  flat_ = on_host ? at::empty(tensor_.sizes(), tensor_.options().memory_format(at::MemoryFormat::Contiguous))
+                  : empty_staging(tensor_);
+  if (!read) return;
+  flat_.copy_(tensor_, /*non_blocking=*/!on_host);
+  arriving_ = !on_host;
+}
+
+Flat::Flat(at::Tensor tensor, const at::Tensor& factor) : tensor_(std::move(tensor)) {
+  const at::Tensor product = tensor_ * factor.to(tensor_.options());
+  if (tensor_.device().is_cpu()) {
+    flat_ = product.contiguous();
+    return;
+  }
+  flat_ = empty_staging(tensor_);
+  flat_.copy_(product, /*non_blocking=*/true);
+  arriving_ = true;
+}
+
+void* Flat::data() {
+  if (arriving_) synchronize_current_stream(tensor_.device());
+  arriving_ = false;
+  return flat_.data_ptr();
 }
 
 void Flat::finish() {
-  if (!flat_.is_same(tensor_)) tensor_.copy_(flat_);
+  if (!flat_.is_same(tensor_)) tensor_.copy_(flat_, /*non_blocking=*/!tensor_.device().is_cpu());
 }
 
 }  // namespace smddp::torch_binding

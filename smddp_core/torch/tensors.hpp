@@ -2,11 +2,11 @@
 #pragma once
 
 #include <ATen/ATen.h>
-#include <torch/csrc/distributed/c10d/Types.hpp>
 
 #include <optional>
 #include <vector>
 
+#include "compat.hpp"
 #include "smddp/types.hpp"
 
 namespace smddp::torch_binding {
@@ -16,17 +16,21 @@ using Tensors = std::vector<at::Tensor>;
 /// The core's type for arithmetic, if it has one.
 std::optional<DType> arithmetic_type(at::ScalarType type);
 
-/// The core's reduction, if it has it.
-std::optional<ReduceOp> reduce_op(const c10d::ReduceOp& op);
+/// A reduction as the core has it, and what it needs before.
+struct Reduce {
+  ReduceOp op;
+  /// PREMUL_SUM: each rank's input is multiplied by this first. A tensor of one element, or undefined.
+  at::Tensor factor;
+};
 
-/// True when the core can sum these: dense, strided, of an arithmetic type.
+/// The core's reduction of tensors of type `type`, if it has one.
+std::optional<Reduce> reduce_op(const c10d::ReduceOp& op, at::ScalarType type);
+
+/// True when the core can reduce these: dense, strided, of an arithmetic type, by `op`.
 bool can_reduce(const Tensors& tensors, const c10d::ReduceOp& op);
 
 /// True when the core can move these: dense and strided.
 bool can_move(const Tensors& tensors);
-
-/// @throws NotImplementedError for tensors that are not on the CPU.
-void require_cpu(const Tensors& tensors, const char* operation);
 
 /// Checks that there are `count` tensors, each with the type and number of elements of `like`.
 void require_alike(const Tensors& tensors, std::size_t count, const at::Tensor& like, const char* operation);
@@ -41,19 +45,25 @@ struct MoveType {
 };
 MoveType move_type(at::ScalarType type);
 
-/// The memory of a tensor as one run of elements: its own if it is contiguous, else a copy that finish() writes back.
+/// The memory of a tensor as one run of elements on the host: its own if it is there and contiguous, else a copy that
+/// finish() writes back. Copies of a device's tensors go by the current stream of the device.
 class Flat {
  public:
   /// @param read whether the present contents matter.
   Flat(at::Tensor tensor, bool read);
 
-  void* data() const { return flat_.data_ptr(); }
+  /// Contents times `factor`, in a copy of their own: the tensor stays as it is until finish().
+  Flat(at::Tensor tensor, const at::Tensor& factor);
+
+  /// Waits for the copy from the device, if there is one.
+  void* data();
   const at::Tensor& tensor() const { return flat_; }
   void finish();
 
  private:
   at::Tensor tensor_;
   at::Tensor flat_;
+  bool arriving_ = false;
 };
 
 }  // namespace smddp::torch_binding

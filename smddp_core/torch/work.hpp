@@ -3,14 +3,17 @@
 
 #include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
+#include <c10/core/StreamGuard.h>
 
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
-#include <optional>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 #include <vector>
+
+#include "compat.hpp"
+#include "device.hpp"
 
 namespace smddp::torch_binding {
 
@@ -22,23 +25,31 @@ namespace smddp::torch_binding {
 ///
 /// wait() without a limit needs none of its own: the core ends every operation, with an error that says which rank is
 /// missing.
-class Work final : public c10d::Work {
+class Work final : public WorkBase {
  public:
   using Tensors = std::vector<at::Tensor>;
 
-  /// @param nested whether the future's value is a List[List[Tensor]] of one list, not a List[Tensor].
-  Work(int rank, c10d::OpType op, const char* title, const Tensors& inputs, Tensors outputs, bool nested,
-       std::uint64_t sequence)
-      : Work(rank, op, title, inputs, std::move(outputs), nested, sequence, at::hasCallbacks()) {}
+  /// @param lists 0 if the future's value is a List[Tensor]; else a List[List[Tensor]] of this many lists of equal
+  /// length.
+  /// @param device the operation's place on a device, if its tensors are on one.
+  Work(int rank, c10d::OpType op, const char* title, const Tensors& inputs, Tensors outputs, std::size_t lists,
+       std::uint64_t sequence, std::shared_ptr<DeviceCall> device)
+      : Work(rank, op, title, inputs, std::move(outputs), lists, sequence, std::move(device), at::hasCallbacks()) {}
 
   // No `override`: see backend.hpp.
   Tensors result() { return outputs_; }
   uint64_t getSequencenumber() const { return sequence_; }
 
+  /// The current stream waits for the outputs, the host does not. wait() ends with this.
+  void synchronize() {
+    if (device_) device_->block_current_stream();
+  }
+
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() {
     const std::lock_guard<std::mutex> lock(future_mutex_);
     if (!future_) {
-      future_ = c10::make_intrusive<c10::ivalue::Future>(type());
+      const auto devices = device_ ? std::vector<c10::Device>{device_->stream().device()} : std::vector<c10::Device>();
+      future_ = c10::make_intrusive<c10::ivalue::Future>(type(), devices);
       if (done_) settle();
     }
     return future_;
@@ -60,29 +71,42 @@ class Work final : public c10d::Work {
 
  private:
   // The base class keeps the title and copies the tensors for the profiler alone.
-  Work(int rank, c10d::OpType op, const char* title, const Tensors& inputs, Tensors outputs, bool nested,
-       std::uint64_t sequence, bool profiled)
-      : c10d::Work(rank, op, profiled ? title : nullptr,
-                   profiled ? std::optional<Tensors>(inputs) : std::optional<Tensors>()),
+  Work(int rank, c10d::OpType op, const char* title, const Tensors& inputs, Tensors outputs, std::size_t lists,
+       std::uint64_t sequence, std::shared_ptr<DeviceCall> device, bool profiled)
+      : WorkBase(rank, op, profiled ? title : nullptr, profiled ? Optional<Tensors>(inputs) : Optional<Tensors>()),
         outputs_(std::move(outputs)),
         sequence_(sequence),
-        nested_(nested) {}
+        lists_(lists),
+        device_(std::move(device)) {}
 
   c10::TypePtr type() const {
     const c10::TypePtr list = c10::ListType::create(c10::TensorType::get());
-    return nested_ ? c10::TypePtr(c10::ListType::create(list)) : list;
+    return lists_ > 0 ? c10::TypePtr(c10::ListType::create(list)) : list;
+  }
+
+  c10::IValue value() const {
+    if (lists_ == 0) return outputs_;
+    const auto length = static_cast<std::ptrdiff_t>(outputs_.size() / lists_);
+    std::vector<Tensors> lists;
+    for (auto at = outputs_.begin(); at != outputs_.end(); at += length) lists.emplace_back(at, at + length);
+    return lists;
   }
 
   void settle() {
-    if (error_)
+    if (error_) {
       future_->setErrorIfNeeded(error_);
-    else
-      future_->markCompleted(nested_ ? c10::IValue(std::vector<Tensors>{outputs_}) : c10::IValue(outputs_));
+      return;
+    }
+    // Callbacks are to find the outputs behind the stream that is current when the future is completed.
+    Optional<c10::StreamGuard> guard;
+    if (device_) guard.emplace(device_->stream());
+    future_->markCompleted(value());
   }
 
   Tensors outputs_;
   std::uint64_t sequence_;
-  bool nested_;
+  std::size_t lists_;
+  std::shared_ptr<DeviceCall> device_;
   std::mutex future_mutex_;
   bool done_ = false;  // error_ is final
   std::exception_ptr error_;

@@ -14,7 +14,7 @@ def test_mismatch_timeout_and_abort_are_told_apart() -> None:
         assert "all_reduce #1 (sum, float32, 12 bytes)" in report["mismatch"]
         assert "all_reduce #1 (sum, float32, 16 bytes)" in report["mismatch"]
         assert report["again"] == report["mismatch"]
-        assert "timed out after 2 s waiting for rank 2" in report["timeout"]
+        assert "Timed out after 2 s waiting for rank 2" in report["timeout"]
         assert "aborted by rank 0" in report["abort"]
         assert "this version moves CPU tensors only" in report["device"]
 

@@ -11,6 +11,7 @@ def create(
     timeout_seconds: float,
     name: str,
     fallback: Backend,
+    device_fallback: Backend | None = ...,
     settings: dict[str, str] = ...,
 ) -> Backend: ...
 def settings() -> dict[str, str]: ...

@@ -6,8 +6,11 @@ A script imports this module and then calls ``torch.distributed.init_process_gro
 from __future__ import annotations
 
 import atexit
+import inspect
 import json
 import os
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -24,6 +27,8 @@ except ImportError as error:
         f"smddp's compiled part does not load with torch {torch.__version__}: it is built for one torch release; "
         f"build the wheel again with this torch installed ({error})"
     ) from error
+
+from smdistributed.dataparallel.torch._fallbacks import fallbacks
 
 __all__ = ["communication_cpus", "flight_recorder", "path", "stats"]
 
@@ -79,35 +84,44 @@ def communication_cpus() -> str:
     )
 
 
-def _gloo(options: c10d._DistributedBackendOptions) -> c10d.Backend:
-    """The backend for everything that is not ours, on the address that ours uses: one setting for both."""
-    gloo: Any = c10d.ProcessGroupGloo  # its options are not in torch's stubs
-    gloo_options = gloo._Options()
-    gloo_options._devices = [gloo.create_device(hostname=_C.address())]
-    gloo_options._timeout = options.timeout
-    store = c10d.PrefixStore("gloo", options.store)
-    backend: c10d.Backend = gloo(store, options.group_rank, options.group_size, gloo_options)
-    return backend
-
-
-def _create(options: c10d._DistributedBackendOptions, _backend_options: object) -> c10d.Backend:
-    store = c10d.PrefixStore("smddp", options.store)
-    seconds = options.timeout.total_seconds()
-    return _C.create(
-        store, options.group_rank, options.group_size, seconds, options.group_id, _gloo(options), _settings(options)
-    )
-
-
-def _settings(options: c10d._DistributedBackendOptions) -> dict[str, str]:
+def _settings(rank: int, ranks: Sequence[int]) -> dict[str, str]:
     """This rank's cores and, on rank 0, which chooses for all, what the tuning table has."""
     cpus = communication_cpus()
     own = {"SMDDP_CPUS": cpus} if cpus else {}
-    if options.group_rank != 0:
+    if rank != 0:
         return own
-    # Empty for the group of all ranks, in some releases.
-    ranks = options.global_ranks_in_group or range(options.group_size)
     measured = tuning.settings_for(tuning.topology_key(ranks, os.environ), os.environ, _C.settings())
     return {**measured, **own}
+
+
+def _make(store: c10d.Store, rank: int, size: int, timeout: timedelta, name: str, ranks: Sequence[int]) -> c10d.Backend:
+    seconds = timeout.total_seconds()
+    host, device = fallbacks(store, rank, size, seconds)
+    settings = _settings(rank, ranks)
+    return _C.create(c10d.PrefixStore("smddp", store), rank, size, seconds, name, host, device, settings)
+
+
+def _create(options: c10d._DistributedBackendOptions, _backend_options: object) -> c10d.Backend:
+    rank, size = options.group_rank, options.group_size
+    # Empty for the group of all ranks, in some releases.
+    ranks = options.global_ranks_in_group or range(size)
+    return _make(options.store, rank, size, options.timeout, options.group_id, ranks)
+
+
+def _create_before_1_13(store: c10d.Store, rank: int, size: int, timeout: timedelta) -> c10d.Backend:
+    return _make(store, rank, size, timeout, "group", range(size))
+
+
+def _register() -> None:
+    """Registers the creator with what arguments this release of torch takes."""
+    register: Any = dist.Backend.register_backend
+    known = inspect.signature(register).parameters
+    # A list: a plain string would be taken letter by letter in some releases.
+    devices = {"devices": ["cpu", "cuda"]} if "devices" in known else {}
+    if "extended_api" in known:
+        register("smddp", _create, extended_api=True, **devices)
+    else:
+        register("smddp", _create_before_1_13, **devices)
 
 
 def _same_release(built_for: str, running: str) -> bool:
@@ -122,5 +136,4 @@ if not _same_release(_C.torch_version, torch.__version__):
 
 atexit.register(_C.stop_all)
 os.environ.update(rank_environment(os.environ))
-# A list: a plain string would be taken letter by letter in some releases.
-dist.Backend.register_backend("smddp", _create, extended_api=True, devices=["cpu", "cuda"])
+_register()

@@ -1,0 +1,239 @@
+// The operations of the core: arguments are checked on the caller's thread, the work is done in turn.
+#include <algorithm>
+#include <utility>
+
+#include "issue.hpp"
+#include "tensors.hpp"
+
+namespace smddp::torch_binding {
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+const at::Tensor& only(const Tensors& tensors, const char* operation) {
+  TORCH_CHECK_VALUE(tensors.size() == 1, "smddp: ", operation, " takes one tensor a call, got ", tensors.size());
+  return tensors[0];
+}
+
+std::vector<Flat> flatten(const Tensors& tensors, bool read) {
+  std::vector<Flat> flats;
+  flats.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) flats.emplace_back(tensor, read);
+  return flats;
+}
+
+// What a rank contributes to a reduction.
+Flat contribution(const at::Tensor& tensor, const Reduce& reduce) {
+  return reduce.factor.defined() ? Flat(tensor, reduce.factor) : Flat(tensor, true);
+}
+
+// One element run of a tensor that is cut into `parts` equal ones.
+std::byte* run_of(Flat& whole, int parts, int index) {
+  return static_cast<std::byte*>(whole.data()) +
+         whole.tensor().nbytes() / static_cast<std::size_t>(parts) * static_cast<std::size_t>(index);
+}
+
+Tensors join(const Tensors& a, const Tensors& b) {
+  Tensors all = a;
+  all.insert(all.end(), b.begin(), b.end());
+  return all;
+}
+
+}  // namespace
+
+Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
+  const at::Tensor tensor = only(tensors, "broadcast");
+  if (!can_move(tensors) || left_to_device(tensors)) return fallback_broadcast(tensors, opts);
+  const int root = static_cast<int>(opts.rootRank);
+  TORCH_CHECK_VALUE(root >= 0 && root < getSize(), "smddp: broadcast from rank ", root, " in a group of ", getSize());
+  return issue(issue_of(c10d::OpType::BROADCAST, "smddp:broadcast", tensors, tensors, opts),
+               [this, tensor, root](Milliseconds timeout) {
+                 Flat flat(tensor, root == getRank());
+                 const MoveType type = move_type(tensor.scalar_type());
+                 communicator_->broadcast(flat.data(), tensor.nbytes(), root, timeout, type.dtype, type.tag);
+                 flat.finish();
+               });
+}
+
+Backend::WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  only(tensors, "all_reduce");
+  if (!can_reduce(tensors, opts.reduceOp) || left_to_device(tensors)) return fallback_all_reduce(tensors, opts);
+  return issue_all_reduce(issue_of(c10d::OpType::ALLREDUCE, "smddp:all_reduce", tensors, tensors, opts), opts.reduceOp);
+}
+
+Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
+  if (!can_reduce(tensors, opts.reduceOp) || left_to_device(tensors))
+    return fallback_all_reduce_coalesced(tensors, opts);
+  return issue_all_reduce(
+      issue_of(c10d::OpType::ALLREDUCE_COALESCED, "smddp:all_reduce_coalesced", tensors, tensors, opts), opts.reduceOp);
+}
+
+Backend::WorkPtr Backend::issue_all_reduce(Issue what, const c10d::ReduceOp& op) {
+  return issue(what, [this, tensors = what.inputs, op](Milliseconds timeout) {
+    for (const at::Tensor& tensor : tensors) {
+      const Reduce reduce = *reduce_op(op, tensor.scalar_type());
+      Flat flat = contribution(tensor, reduce);
+      std::shared_ptr<Residual> residual;
+      if (communicator_->keeps_residuals(tensor.nbytes())) residual = residuals_.of(tensor);
+      communicator_->all_reduce(flat.data(), flat.data(), static_cast<std::size_t>(tensor.numel()),
+                                *arithmetic_type(tensor.scalar_type()), reduce.op, timeout, residual.get());
+      flat.finish();
+    }
+  });
+}
+
+void Backend::gather_lists(const Tensors& outputs, const at::Tensor& input, Milliseconds timeout) {
+  Flat in(input, true);
+  std::vector<Flat> flats = flatten(outputs, false);
+  std::vector<void*> runs;
+  for (Flat& flat : flats) runs.push_back(flat.data());
+  const MoveType type = move_type(input.scalar_type());
+  communicator_->all_gather(in.data(), runs, input.nbytes(), timeout, type.dtype, type.tag);
+  for (Flat& flat : flats) flat.finish();
+}
+
+Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                    const c10d::AllgatherOptions& opts) {
+  const at::Tensor input = only(inputs, "all_gather");
+  TORCH_CHECK_VALUE(outputs.size() == 1, "smddp: all_gather takes one list of outputs, got ", outputs.size());
+  const Tensors outs = outputs[0];
+  require_alike(outs, static_cast<std::size_t>(getSize()), input, "all_gather");
+  if (!can_move(inputs) || !can_move(outs) || left_to_device(inputs)) return fallback_all_gather(outputs, inputs, opts);
+  device_of(join(inputs, outs));
+  Issue what = issue_of(c10d::OpType::ALLGATHER, "smddp:all_gather", inputs, outs, opts);
+  what.lists = 1;
+  return issue(std::move(what), [this, input, outs](Milliseconds timeout) { gather_lists(outs, input, timeout); });
+}
+
+// outputs[rank][i] is what `rank` has in inputs[i].
+Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                              const c10d::AllgatherOptions& opts) {
+  TORCH_CHECK_VALUE(outputs.size() == static_cast<std::size_t>(getSize()), "smddp: all_gather_coalesced: expected ",
+                    getSize(), " lists of outputs, one a rank, got ", outputs.size());
+  Tensors flat_outputs;
+  for (const Tensors& list : outputs) {
+    TORCH_CHECK_VALUE(list.size() == inputs.size(), "smddp: all_gather_coalesced: a list of ", list.size(),
+                      " outputs for ", inputs.size(), " inputs");
+    for (std::size_t i = 0; i < inputs.size(); ++i) require_alike({list[i]}, 1, inputs[i], "all_gather_coalesced");
+    flat_outputs.insert(flat_outputs.end(), list.begin(), list.end());
+  }
+  TORCH_CHECK_VALUE(can_move(inputs) && can_move(flat_outputs), "smddp: all_gather_coalesced takes dense tensors");
+  device_of(join(inputs, flat_outputs));
+  Issue what = issue_of(c10d::OpType::ALLGATHER_COALESCED, "smddp:all_gather", inputs, flat_outputs, opts);
+  what.lists = outputs.size();
+  return issue(std::move(what), [this, outputs, inputs](Milliseconds timeout) {
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      Tensors of_input;
+      for (const Tensors& list : outputs) of_input.push_back(list[i]);
+      gather_lists(of_input, inputs[i], timeout);
+    }
+  });
+}
+
+void Backend::gather_into(const at::Tensor& output, const at::Tensor& input, Milliseconds timeout) {
+  Flat in(input, true);
+  Flat out(output, false);
+  std::vector<void*> runs;
+  for (int r = 0; r < getSize(); ++r) runs.push_back(run_of(out, getSize(), r));
+  const MoveType type = move_type(input.scalar_type());
+  communicator_->all_gather(in.data(), runs, input.nbytes(), timeout, type.dtype, type.tag);
+  out.finish();
+}
+
+Backend::WorkPtr Backend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) {
+  Tensors outputs{output};
+  Tensors inputs{input};
+  return gather_all(c10d::OpType::_ALLGATHER_BASE, outputs, inputs, opts);
+}
+
+Backend::WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                          const c10d::AllgatherOptions& opts) {
+  return gather_all(kCoalesced, outputs, inputs, opts);
+}
+
+Backend::WorkPtr Backend::gather_all(c10d::OpType op, Tensors& outputs, Tensors& inputs,
+                                     const c10d::AllgatherOptions& opts) {
+  TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "smddp: all_gather_into_tensor: ", outputs.size(), " outputs for ",
+                    inputs.size(), " inputs");
+  TORCH_CHECK_VALUE(can_move(join(inputs, outputs)), "smddp: all_gather_into_tensor takes dense tensors");
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    require_multiple(outputs[i], inputs[i], getSize(), "all_gather_into_tensor");
+  device_of(join(inputs, outputs));
+  if (left_to_device(inputs)) return fallback_all_gather_into(outputs, inputs, opts);
+  return issue(issue_of(op, "smddp:all_gather_into_tensor", inputs, outputs, opts),
+               [this, outputs, inputs](Milliseconds timeout) {
+                 for (std::size_t i = 0; i < inputs.size(); ++i) gather_into(outputs[i], inputs[i], timeout);
+               });
+}
+
+Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                         const c10d::ReduceScatterOptions& opts) {
+  const at::Tensor output = only(outputs, "reduce_scatter");
+  TORCH_CHECK_VALUE(inputs.size() == 1, "smddp: reduce_scatter takes one list of inputs, got ", inputs.size());
+  const Tensors ins = inputs[0];
+  require_alike(ins, static_cast<std::size_t>(getSize()), output, "reduce_scatter");
+  if (!can_reduce(join(ins, outputs), opts.reduceOp) || left_to_device(outputs))
+    return fallback_reduce_scatter(outputs, inputs, opts);
+  device_of(join(ins, outputs));
+  return issue(issue_of(c10d::OpType::REDUCE_SCATTER, "smddp:reduce_scatter", ins, outputs, opts),
+               [this, output, ins, reduce = *reduce_op(opts.reduceOp, output.scalar_type())](Milliseconds timeout) {
+                 Flat out(output, false);
+                 std::vector<Flat> flats;
+                 for (const at::Tensor& in : ins) flats.push_back(contribution(in, reduce));
+                 std::vector<const void*> runs;
+                 for (Flat& flat : flats) runs.push_back(flat.data());
+                 communicator_->reduce_scatter(runs, out.data(), static_cast<std::size_t>(output.numel()),
+                                               *arithmetic_type(output.scalar_type()), reduce.op, timeout);
+                 out.finish();
+               });
+}
+
+void Backend::scatter_into(const at::Tensor& output, const at::Tensor& input, const Reduce& reduce,
+                           Milliseconds timeout) {
+  Flat out(output, false);
+  Flat in = contribution(input, reduce);
+  std::vector<const void*> runs;
+  for (int r = 0; r < getSize(); ++r) runs.push_back(run_of(in, getSize(), r));
+  communicator_->reduce_scatter(runs, out.data(), static_cast<std::size_t>(output.numel()),
+                                *arithmetic_type(output.scalar_type()), reduce.op, timeout);
+  out.finish();
+}
+
+Backend::WorkPtr Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                               const c10d::ReduceScatterOptions& opts) {
+  Tensors outputs{output};
+  Tensors inputs{input};
+  return scatter_all(c10d::OpType::_REDUCE_SCATTER_BASE, outputs, inputs, opts);
+}
+
+Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                          const c10d::ReduceScatterOptions& opts) {
+  return scatter_all(kCoalesced, outputs, inputs, opts);
+}
+
+Backend::WorkPtr Backend::scatter_all(c10d::OpType op, Tensors& outputs, Tensors& inputs,
+                                      const c10d::ReduceScatterOptions& opts) {
+  TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "smddp: reduce_scatter_tensor: ", outputs.size(), " outputs for ",
+                    inputs.size(), " inputs");
+  if (!can_reduce(join(inputs, outputs), opts.reduceOp) || left_to_device(outputs))
+    return fallback_reduce_scatter_tensors(outputs, inputs, opts);
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    require_multiple(inputs[i], outputs[i], getSize(), "reduce_scatter_tensor");
+  device_of(join(inputs, outputs));
+  return issue(issue_of(op, "smddp:reduce_scatter_tensor", inputs, outputs, opts),
+               [this, outputs, inputs, op = opts.reduceOp](Milliseconds timeout) {
+                 for (std::size_t i = 0; i < inputs.size(); ++i)
+                   scatter_into(outputs[i], inputs[i], *reduce_op(op, outputs[i].scalar_type()), timeout);
+               });
+}
+
+// As with gloo, collectives that were issued before are over when a barrier is.
+Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& opts) {
+  return issue(issue_of(c10d::OpType::BARRIER, "smddp:barrier", {}, {}, opts),
+               [this, others = delegated_collectives()](Milliseconds timeout) {
+                 for (const WorkPtr& other : others) other->wait(timeout);
+                 communicator_->barrier(timeout);
+               });
+}
+
+}  // namespace smddp::torch_binding

@@ -1,0 +1,113 @@
+#include "delegated_work.hpp"
+
+#include <ATen/core/ivalue.h>
+
+#include <thread>
+#include <utility>
+
+namespace smddp::torch_binding {
+namespace {
+
+// The fallback notices a closed connection at about the time the control plane does; give that one as long to say why.
+constexpr std::chrono::milliseconds kCausePatience{500};
+
+void raise_cause(const Communicator& communicator) {
+  const auto until = std::chrono::steady_clock::now() + kCausePatience;
+  while (!communicator.failed() && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  communicator.check();
+}
+
+}  // namespace
+
+DelegatedWork::DelegatedWork(int rank, c10d::OpType op, const char* title, const std::vector<at::Tensor>& inputs,
+                             c10::intrusive_ptr<WorkBase> work, std::shared_ptr<Communicator> communicator)
+    : WorkBase(rank, op, title, inputs), work_(std::move(work)), communicator_(std::move(communicator)) {}
+
+void DelegatedWork::watch(const c10::intrusive_ptr<DelegatedWork>& self) {
+  // Only the profiler needs it, and gloo's point-to-point work has no future.
+  if (!self->recordFunctionEndCallback_) return;
+  if (c10d::isP2POp(self->opType_)) return;
+  const c10::weak_intrusive_ptr<DelegatedWork> weak(self);
+  self->work_->getFuture()->addCallback([weak](c10::ivalue::Future&) {
+    if (const auto work = weak.lock()) work->finish(work->work_->exception());
+  });
+}
+
+bool DelegatedWork::isCompleted() { return work_->isCompleted(); }
+bool DelegatedWork::isSuccess() const { return work_->isSuccess(); }
+std::exception_ptr DelegatedWork::exception() const { return work_->exception(); }
+int DelegatedWork::sourceRank() const { return work_->sourceRank(); }
+std::vector<at::Tensor> DelegatedWork::result() { return work_->result(); }
+void DelegatedWork::synchronize() { work_->synchronize(); }
+void DelegatedWork::abort() { work_->abort(); }
+c10::intrusive_ptr<c10::ivalue::Future> DelegatedWork::getFuture() { return work_->getFuture(); }
+uint64_t DelegatedWork::getSequencenumber() const { return work_->getSequencenumber(); }
+
+bool DelegatedWork::wait(std::chrono::milliseconds timeout) {
+  try {
+    const bool done = work_->wait(timeout);
+    finish();
+    return done;
+  } catch (...) {
+    finish(std::current_exception());
+    raise_cause(*communicator_);
+    throw;
+  }
+}
+
+CoalescedWork::CoalescedWork(int rank, std::vector<c10::intrusive_ptr<WorkBase>> works)
+    : WorkBase(rank, kCoalesced), works_(std::move(works)) {}
+
+bool CoalescedWork::isCompleted() {
+  for (const auto& work : works_)
+    if (!work->isCompleted()) return false;
+  return true;
+}
+
+bool CoalescedWork::isSuccess() const { return !exception(); }
+
+std::exception_ptr CoalescedWork::exception() const {
+  for (const auto& work : works_)
+    if (const std::exception_ptr error = work->exception()) return error;
+  return nullptr;
+}
+
+std::vector<at::Tensor> CoalescedWork::result() {
+  std::vector<at::Tensor> all;
+  for (const auto& work : works_) {
+    const std::vector<at::Tensor> tensors = work->result();
+    all.insert(all.end(), tensors.begin(), tensors.end());
+  }
+  return all;
+}
+
+void CoalescedWork::synchronize() {
+  for (const auto& work : works_) work->synchronize();
+}
+
+bool CoalescedWork::wait(std::chrono::milliseconds timeout) {
+  for (const auto& work : works_) work->wait(timeout);
+  finish();
+  return true;
+}
+
+void CoalescedWork::abort() {
+  for (const auto& work : works_) work->abort();
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> CoalescedWork::getFuture() {
+  c10::List<c10::intrusive_ptr<c10::ivalue::Future>> futures(
+      c10::FutureType::create(c10::ListType::create(c10::TensorType::get())));
+  for (const auto& work : works_) futures.push_back(work->getFuture());
+  return c10::collectAll(futures)->then(
+      [works = works_](c10::ivalue::Future&) {
+        c10::List<at::Tensor> all;
+        for (const auto& work : works)
+          for (const at::Tensor& tensor : work->result()) all.push_back(tensor);
+        return c10::IValue(all);
+      },
+      c10::ListType::create(c10::TensorType::get()));
+}
+
+}  // namespace smddp::torch_binding

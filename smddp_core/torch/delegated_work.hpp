@@ -1,0 +1,59 @@
+// Operations that another back end carries out, under our name.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "compat.hpp"
+#include "smddp/communicator.hpp"
+
+namespace smddp::torch_binding {
+
+/// An operation of the fallback. The profiler sees it as smddp's, from issue to completion, and when it fails because a
+/// peer went away, wait() raises the core's error, which says which peer, instead of the fallback's.
+class DelegatedWork final : public WorkBase {
+ public:
+  DelegatedWork(int rank, c10d::OpType op, const char* title, const std::vector<at::Tensor>& inputs,
+                c10::intrusive_ptr<WorkBase> work, std::shared_ptr<Communicator> communicator);
+
+  // No `override`: see backend.hpp.
+  bool isCompleted();
+  bool isSuccess() const;
+  std::exception_ptr exception() const;
+  int sourceRank() const;
+  std::vector<at::Tensor> result();
+  void synchronize();
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout);
+  void abort();
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture();
+  uint64_t getSequencenumber() const;
+
+  /// Ends the profiler's range of `self` when the fallback is done, if the fallback can tell; else wait() does.
+  static void watch(const c10::intrusive_ptr<DelegatedWork>& self);
+
+ private:
+  const c10::intrusive_ptr<WorkBase> work_;
+  const std::shared_ptr<Communicator> communicator_;
+};
+
+/// All operations issued between startCoalescing() and endCoalescing(), as one.
+class CoalescedWork final : public WorkBase {
+ public:
+  CoalescedWork(int rank, std::vector<c10::intrusive_ptr<WorkBase>> works);
+
+  bool isCompleted();
+  bool isSuccess() const;
+  std::exception_ptr exception() const;
+  std::vector<at::Tensor> result();
+  void synchronize();
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout);
+  void abort();
+  /// Value: List[Tensor], the results of all operations in the order of their issue.
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture();
+
+ private:
+  const std::vector<c10::intrusive_ptr<WorkBase>> works_;
+};
+
+}  // namespace smddp::torch_binding
