@@ -26,7 +26,7 @@ void check_same(const Op& op, int rank, const OpHeader& theirs, int peer) {
 
 void throw_timeout(const Op& op, const std::vector<int>& missing) {
   std::ostringstream text;
-  text << describe(op.header) << ": timed out after " << op.deadline.seconds() << " s waiting for " << who(op, missing);
+  text << describe(op.header) << ": Timed out after " << op.deadline.seconds() << " s waiting for " << who(op, missing);
   TimeoutError error(text.str());
   error.set_ranks(missing);
   throw error;

@@ -22,6 +22,8 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
+from torch.distributed import monitored_barrier as torch_monitored_barrier
+
 
 def suite_module(backend: str, world_size: int, folder: Path) -> ModuleType:
     """torch's module of tests, set to run `backend`."""
@@ -42,9 +44,16 @@ def suite_module(backend: str, world_size: int, folder: Path) -> ModuleType:
     return module
 
 
+def monitored_barrier(*arguments: Any, **options: Any) -> None:
+    """torch's own, which finds the back end of every group to be gloo."""
+    with mock.patch("torch.distributed.distributed_c10d.get_backend", return_value="gloo"):
+        torch_monitored_barrier(*arguments, **options)
+
+
 def suite_class(module: ModuleType, start_method: str) -> type[unittest.TestCase]:
     """The class that torch's test_distributed_spawn.py makes, with ranks that are started by `start_method`."""
     import torch
+    import torch.distributed as dist
 
     base: Any = module.DistributedTest._DistTestBase
 
@@ -59,6 +68,11 @@ def suite_class(module: ModuleType, start_method: str) -> type[unittest.TestCase
             # Asks for gloo by name to choose a model on the CPU.
             with mock.patch.object(module, "BACKEND", "gloo"):
                 super()._test_accumulate_gradients_no_sync(*arguments, **options)
+
+        def run_test(self, *arguments: Any, **options: Any) -> None:
+            # torch.distributed.monitored_barrier() asks for gloo by name before it calls the group's own method.
+            with mock.patch.object(dist, "monitored_barrier", monitored_barrier):
+                super().run_test(*arguments, **options)
 
     return Suite
 
