@@ -18,6 +18,7 @@ for folder in shoal scripts entrypoint/src tests/shoal/image tests/shoal/job tes
 done
 # Modules named from this folder, not those of an installed copy.
 check env MYPYPATH=smddp_core/python mypy --no-error-summary --explicit-package-bases smddp_core/python
+check env MYPYPATH=benchmarks mypy --no-error-summary tests/benchmarks
 # An example's modules import one another by bare name, as they do in the container.
 for folder in examples/*/; do
     check env MYPYPATH="${folder}source" mypy --no-error-summary "$folder"

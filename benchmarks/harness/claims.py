@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -68,6 +69,14 @@ def _ratio(cell: Cell, peer: str, target: float, ours: str = OURS) -> Iterator[C
     yield from _claim(cell, f"{peer} / {ours}, time", target, cell.ratio(peer, ours))
 
 
+def _open_mpi(cell: Cell, target: float) -> Iterator[Claim]:
+    """Of the two settings of Open MPI the one that is faster here counts."""
+    timed = [(cell.seconds(name) or math.inf, name) for name in ("openmpi", "openmpi-sagemaker")]
+    seconds, name = min(timed)
+    if seconds < math.inf:
+        yield from _ratio(cell, name, target)
+
+
 def _never_slower(cell: Cell, layout: Layout) -> Iterator[Claim]:
     """Any operation; inside one host all-reduces from 64 KiB up."""
     if cell.operation == "all_reduce" and layout.hosts == 1 and cell.bytes < 64 * KIB:
@@ -85,13 +94,13 @@ def _cpu(cell: Cell, _layout: Layout) -> Iterator[Claim]:
 def _one_host(cell: Cell, layout: Layout) -> Iterator[Claim]:
     if cell.operation != "all_reduce" or layout.hosts > 1:
         return
-    best = cell.best_peer(without=("gloo", "openmpi-sagemaker"))
+    best = cell.best_peer(without=("gloo",))
     if cell.bytes in (16 * MIB, 128 * MIB):
         yield from _ratio(cell, "gloo", 6)
         if best:
             yield from _claim(cell, f"best of MPIs, oneCCL, DeepSpeed ({best}) / smddp, time", 2, cell.ratio(best))
     if cell.bytes == 128 * MIB:
-        yield from _ratio(cell, "openmpi", 4)
+        yield from _open_mpi(cell, 4)
         yield from _claim(cell, "part of what memory bandwidth allows", 0.6, cell.fraction_of_bound())
     if cell.bytes == 4 * KIB:
         yield from _ratio(cell, "gloo", 100)
@@ -113,7 +122,7 @@ def _two_by_two(cell: Cell, _layout: Layout) -> Iterator[Claim]:
     if (cell.operation, cell.layout, cell.bytes) != ("all_reduce", "2x2@1gbit", 128 * MIB):
         return
     yield from _ratio(cell, "gloo", 1.45)
-    yield from _ratio(cell, "openmpi", 1.6)
+    yield from _open_mpi(cell, 1.6)
     yield from _claim(cell, "part of what the link allows", 0.93, cell.fraction_of_bound())
     yield from _ratio(cell, "gloo", 2.6, OURS_HALF)
 

@@ -149,7 +149,7 @@ class SmddpHalfWire(Smddp):
     roundoff = BFLOAT16_ROUNDOFF
 
     def environment(self, place: Place) -> dict[str, str]:
-        return {**place.options, "SMDDP_WIRE_DTYPE": "bf16"}
+        return {**place.options, "SMDDP_WIRE_DTYPE": "bfloat16"}
 
     def commands(self, place: Place) -> list[Command]:
         if place.layout.hosts == 1:

@@ -9,7 +9,8 @@
 
 namespace payload {
 
-/// Value of element `index` of `rank`, in (-(rank + 1), rank + 1).
+/// Value of element `index` of `rank`: of either sign, its magnitude in [0.5, 1) x (rank + 1), so that none is so small
+/// that it could be missing within rounding.
 inline float value(int rank, std::size_t index) {
   std::uint32_t bits = static_cast<std::uint32_t>(index) * 0x9E3779B1U + static_cast<std::uint32_t>(rank) * 0x85EBCA77U;
   bits ^= bits >> 15;
@@ -17,7 +18,8 @@ inline float value(int rank, std::size_t index) {
   bits ^= bits >> 12;
   bits *= 0x297A2D39U;
   bits ^= bits >> 15;
-  return static_cast<float>(static_cast<std::int32_t>(bits)) * 0x1p-31F * static_cast<float>(rank + 1);
+  const float magnitude = 0.5F + static_cast<float>(bits >> 9U) * 0x1p-24F;
+  return ((bits & 1U) ? -magnitude : magnitude) * static_cast<float>(rank + 1);
 }
 
 }  // namespace payload

@@ -1,0 +1,137 @@
+"""`benchmarks/collectives.py` as a user starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.layout import Layout
+from harness.network import NetworkError, network
+
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "collectives.py"
+
+
+def start(*arguments: str, cache: Path, **env: str) -> subprocess.Popen[str]:
+    argv = [sys.executable, str(SCRIPT), "--cache", str(cache), *arguments]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **env})
+
+
+def finished(*arguments: str, cache: Path) -> tuple[int, list[str], str]:
+    process = start(*arguments, cache=cache)
+    out, err = process.communicate(timeout=240)
+    return process.returncode, out.splitlines(), err
+
+
+def check_run(run: dict[str, Any], layout: str, operation: str, sizes: list[int]) -> None:
+    assert (run["layout"], run["operation"]) == (layout, operation)
+    assert run["absent"] == run["failed"] == run["wrong"] == {}
+    assert sorted(run["settings"]) == ["gloo", "smddp"]
+    assert [cell["bytes"] for cell in run["cells"]] == sizes
+    for cell in run["cells"]:
+        assert sorted(cell["median_seconds"]) == ["gloo", "smddp"]
+        assert min(cell["median_seconds"].values()) > 0
+        assert cell["best_peer"] == "gloo"
+        assert cell["best_peer_over_smddp"] == cell["peer_over_smddp"]["gloo"] > 0
+        assert cell["bound_seconds"] > 0
+        assert all(set(one["labels"]) <= {"near", "far", "one core"} for one in cell["rounds"])
+    for claim in run["claims"]:
+        assert isinstance(claim["holds"], bool)
+        assert {"what", "target", "measured", "layout", "operation", "bytes"} <= set(claim)
+
+
+def test_one_host(cache: Path) -> None:
+    words = ["--layout", "1x2", "--sizes", "4K,1M", "--rounds", "1", "--peers", "gloo", "--op", "all", "--json"]
+    code, out, err = finished(*words, cache=cache)
+    assert code == 0, err
+    assert len(out) == 1
+    result = json.loads(out[0])
+    assert {"cpu", "cores", "torch", "smddp", "kernel"} <= set(result["machine"])
+    operations = ["all_reduce", "all_gather", "reduce_scatter", "broadcast"]
+    for run, operation in zip(result["runs"], operations, strict=True):
+        check_run(run, "1x2", operation, [4096, 1 << 20])
+    first = result["runs"][0]
+    assert sorted(first["waiting_share_of_core"]) == ["gloo", "smddp"]
+    assert "gloo / smddp, time" in [claim["what"] for claim in first["claims"]]
+    assert result["claims"] == [claim for run in result["runs"] for claim in run["claims"]]
+
+
+@pytest.mark.usefixtures("_root")
+def test_two_hosts_and_a_file_that_says_what_is_done(cache: Path, tmp_path: Path) -> None:
+    output = tmp_path / "results.jsonl"
+    words = ["--layout", "2x1@1gbit", "--rounds", "1", "--peers", "gloo", "--output", str(output), "--resume"]
+    code, out, err = finished(*words, "--sizes", "4K", cache=cache)
+    assert code == 0, err
+    assert "2 hosts x 1 rank, links of 1 Gbit/s" in out[1]
+    run = json.loads(out[-1])["runs"][0]
+    check_run(run, "2x1@1gbit", "all_reduce", [4096])
+    # What the shaper lets through: more would mean that there is none.
+    assert 0 < run["link_bytes_per_second"] < 1e9 / 8
+    assert json.loads(output.read_text())["cells"] == run["cells"]
+    code, out, err = finished(*words, "--sizes", "4K,64K", cache=cache)
+    assert code == 0, err
+    assert [cell["bytes"] for cell in json.loads(out[-1])["runs"][0]["cells"]] == [65536]
+    assert len(output.read_text().splitlines()) == 2
+
+
+def ours(mark: str) -> list[int]:
+    """Processes that have `mark` in their environment."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.usefixtures("_root")
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_behind(signum: signal.Signals, cache: Path, tmp_path: Path) -> None:
+    words = ["--layout", "2x2@1gbit", "--sizes", "1M", "--rounds", "1000", "--peers", "gloo"]
+    process = start(*words, cache=cache, TMPDIR=str(tmp_path))
+    assert process.stderr is not None
+    while "round 1 " not in (line := process.stderr.readline()):
+        assert line, "it ended before it measured"
+    assert len(ours(str(tmp_path))) >= 1 + 3 + 8  # Itself, two hosts and their hub, twice four ranks.
+    process.send_signal(signum)
+    process.communicate(timeout=60)
+    assert process.returncode != 0
+    end = time.monotonic() + 30
+    while left := ours(str(tmp_path)):
+        assert time.monotonic() < end, f"processes {left} are still there"
+        time.sleep(0.2)
+    if signum != signal.SIGKILL:
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_who_is_not_root_is_told_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("harness.network.os.geteuid", lambda: 1000)
+    sentence = "layout 2x1@1gbit starts hosts in network namespaces, which only root may make: run this as root"
+    with pytest.raises(NetworkError, match=sentence), network(Layout(2, 1, "1gbit"), tmp_path):
+        raise AssertionError("made hosts without the right to")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--layout", "3x1"], "--layout: '3x1' is none of 1x2, 1x4, 2x1@1gbit"),
+        (["--sizes", "4Q"], "--sizes: '4Q' is no size"),
+        (["--op", "gather"], "--op: 'gather' is none of all_reduce"),
+        (["--peers", "nccl"], "--peers: 'nccl' is none of smddp"),
+        (["--rounds", "0"], "--rounds: 0 is less than 1"),
+        (["--set", "FOO=1"], "--set: 'FOO=1' is not SMDDP_NAME=VALUE"),
+        (["--resume"], "--resume needs --output FILE"),
+    ],
+)
+def test_bad_input_is_one_clear_line(arguments: list[str], message: str, cache: Path) -> None:
+    code, out, err = finished(*arguments, cache=cache)
+    assert (code, out) == (2, [])
+    assert message in err.splitlines()[-1]
