@@ -6,8 +6,8 @@ SHELL := /bin/sh
 VENV := .venv/bin
 ROW ?= 2.13-cpu
 
-# What the tests need from Debian beside the engine: to compile smddp, to start hosts in namespaces, to bootstrap a base.
-TEST_PACKAGES := g++ python3-dev libgtest-dev openmpi-bin openssh-server iproute2 busybox-static mmdebstrap
+# What the tests need from Debian beside the engine: to compile smddp (libfabric-dev: its transport for EFA), to start hosts in namespaces, to bootstrap a base.
+TEST_PACKAGES := g++ python3-dev libgtest-dev libfabric-dev openmpi-bin openssh-server iproute2 busybox-static mmdebstrap
 
 .PHONY: help
 help: ## List the verbs

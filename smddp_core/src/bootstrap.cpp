@@ -14,6 +14,7 @@
 #include "collective/hierarchy.hpp"
 #include "collective/host_tier.hpp"
 #include "collective/net_tier.hpp"
+#include "fabric_plan.hpp"
 #include "smddp/errors.hpp"
 #include "table.hpp"
 #include "transport/arena.hpp"
@@ -65,11 +66,14 @@ class Bootstrap {
     Links links;
     links.env = env_;
     links.topology = Topology::from(table.ranks, options_.rank, env_.tcp_only);
+    FabricPlan fabric = plan_fabric(env_, table.ranks, links.topology, address_,
+                                    [this](const std::string& mine) { return share("fabric/", mine); });
+    if (fabric.port) links.topology.network = "libfabric, " + fabric.port->name();
     std::optional<Arena> arena;
     std::exception_ptr failure;
     std::string reason;
     try {
-      connect(listener, table, links);
+      connect(listener, table, std::move(fabric), links);
       if (links.topology.path != Path::flat) arena.emplace(share_memory(table, links));
     } catch (const Error& error) {
       failure = std::current_exception();
@@ -99,21 +103,52 @@ class Bootstrap {
     }
     if (missing.empty()) return values;
     std::ostringstream text;
-    text << "smddp: group " << options_.name << ": " << join_ranks(missing) << " did not join in "
-         << deadline_.seconds() << " s";
+    text << "group " << options_.name << ": " << join_ranks(missing) << " did not join in " << deadline_.seconds()
+         << " s";
     throw TimeoutError(text.str());
+  }
+
+  // Every rank's text (one line), to all: rank 0 collects and publishes them.
+  std::vector<std::string> share(const std::string& prefix, const std::string& mine) {
+    store_.set(prefix + std::to_string(options_.rank), mine);
+    const std::string key = prefix + "all";
+    if (options_.rank == 0) {
+      std::string all;
+      try {
+        for (const std::string& line : gather(prefix)) all += line + "\n";
+      } catch (const Error& error) {
+        store_.set(key, to_refusal(error));
+        throw;
+      }
+      store_.set(key, all);
+    }
+    const std::string text = get(key);
+    throw_if_refusal(text);
+    std::vector<std::string> lines(1);
+    std::istringstream in(text);
+    while (std::getline(in, lines.back())) lines.emplace_back();
+    lines.pop_back();
+    if (lines.size() != static_cast<std::size_t>(options_.size))
+      throw Error(ErrorKind::system, key + " in the store has " + std::to_string(lines.size()) + " lines for " +
+                                         std::to_string(options_.size) + " ranks");
+    return lines;
   }
 
   // Rank 0 publishes one table for all, or, under the same key, why there is none.
   Table exchange_records(int port) {
-    RankInfo mine{env_.host_id.empty() ? host_identity() : env_.host_id, address_, port, host_name(), version()};
+    RankInfo mine{env_.host_id.empty() ? host_identity() : env_.host_id,
+                  address_,
+                  port,
+                  host_name(),
+                  version(),
+                  can_use_efa(env_)};
     store_.set("rank/" + std::to_string(options_.rank), smddp::to_text(mine));
     if (options_.rank == 0) return publish_table();
     const std::string text = get("table");
     throw_if_refusal(text);
     Table table = table_from(text);
     if (static_cast<int>(table.ranks.size()) != options_.size)
-      throw UsageError("smddp: rank 0 has a group of " + std::to_string(table.ranks.size()) + " ranks, rank " +
+      throw UsageError("rank 0 has a group of " + std::to_string(table.ranks.size()) + " ranks, rank " +
                        std::to_string(options_.rank) + " one of " + std::to_string(options_.size));
     return table;
   }
@@ -137,7 +172,7 @@ class Bootstrap {
     }
   }
 
-  void connect(const Socket& listener, const Table& table, Links& links) {
+  void connect(const Socket& listener, const Table& table, FabricPlan fabric, Links& links) {
     std::vector<int> everyone(static_cast<std::size_t>(options_.size));
     std::iota(everyone.begin(), everyone.end(), 0);
     Wanted wanted;
@@ -159,11 +194,17 @@ class Bootstrap {
           if (rank != options_.rank) wanted.control.push_back(rank);
         break;
     }
+    const std::vector<int> peers = wanted.data;
+    if (fabric.port) wanted.data.clear();
     Connections made = connect_peers(listener, table.ranks, options_.rank, wanted, table.nonce, deadline_);
     links.control = std::make_unique<Control>(options_.rank, std::move(made.control));
+    if (fabric.port) {
+      links.wire = fabric_wire(std::move(fabric), env_, links.topology, peers, table.nonce, *links.control, deadline_);
+      return;
+    }
     for (const Peers& stream : made.data)
       for (const auto& [rank, socket] : stream) set_buffers(socket, env_.socket_buffer_bytes);
-    if (!wanted.data.empty())
+    if (!peers.empty())
       links.wire = std::make_unique<Mesh>(std::move(made.data), *links.control, links.topology.local_size());
   }
 

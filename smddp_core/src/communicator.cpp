@@ -28,7 +28,7 @@ class Communicator::Impl {
     }
     if (links_.env.info && options.rank == 0)
       std::fprintf(stderr, "smddp %s: group %s: %d ranks on %d hosts, %s\n", version(), options.name.c_str(),
-                   options.size, links_.topology.host_count(), name_of(links_.topology.path));
+                   options.size, links_.topology.host_count(), links_.topology.describe().c_str());
   }
 
   ~Impl() {
@@ -103,6 +103,7 @@ class Communicator::Impl {
   // The peers hear it first: writing files may take its time.
   [[noreturn]] void fail(ErrorKind kind, const std::string& message, const std::vector<int>& ranks) {
     links_.control->raise(kind, message);
+    if (links_.wire) links_.wire->abandon();
     if (!ranks.empty()) links_.control->set_awaited(sequence_, ranks);
     recorder_.end(true, Deadline::Clock::now());
     try {

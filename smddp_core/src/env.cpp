@@ -1,7 +1,9 @@
 #include "smddp/env.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <iterator>
 #include <sstream>
 
 #include "runtime/cpu_list.hpp"
@@ -64,8 +66,17 @@ bool read_cpus(Env& env, const std::string& text) {
   return cpus_from(text).has_value();
 }
 
+const char* const kNets[] = {"auto", "tcp", "fabric"};
+
+bool read_net(Env& env, const std::string& text) {
+  const auto found = std::find(std::begin(kNets), std::end(kNets), text);
+  env.net = static_cast<Net>(found - std::begin(kNets));
+  return found != std::end(kNets);
+}
+
+template <auto member>
 bool read_word(Env& env, const std::string& text) {
-  env.host_id = text;
+  env.*member = text;
   return text.find_first_of(" \n\t") == std::string::npos;
 }
 
@@ -105,8 +116,14 @@ std::string write_text(const Env& env) {
 const Row kRows[] = {
     {"SMDDP_TRANSPORT", Scope::group, "auto or tcp", read_transport,
      [](const Env& env) { return std::string(env.tcp_only ? "tcp" : "auto"); }},
-    {"SMDDP_HOST_ID", Scope::process, "a word without white space", read_word,
-     [](const Env& env) { return env.host_id; }},
+    {"SMDDP_NET", Scope::group, "auto, tcp or fabric", read_net,
+     [](const Env& env) { return std::string(kNets[static_cast<std::size_t>(env.net)]); }},
+    {"SMDDP_FABRIC_PROVIDER", Scope::group, "a provider's name, without white space", read_word<&Env::fabric_provider>,
+     write_text<&Env::fabric_provider>},
+    {"SMDDP_FABRIC_SEGMENT_BYTES", Scope::group, "a whole number of at least 4096",
+     read_size<&Env::fabric_segment_bytes, 4096>, write_number<&Env::fabric_segment_bytes>},
+    {"SMDDP_HOST_ID", Scope::process, "a word without white space", read_word<&Env::host_id>,
+     write_text<&Env::host_id>},
     {"SMDDP_SHM_CHUNK_BYTES", Scope::group, "a whole number of at least 4096", read_size<&Env::shm_chunk_bytes, 4096>,
      write_number<&Env::shm_chunk_bytes>},
     {"SMDDP_ONE_SHOT_BYTES", Scope::group, "a whole number of at least 0", read_size<&Env::one_shot_bytes, 0>,

@@ -19,7 +19,7 @@ JsonObject header_of(const ReportSource& source) {
   JsonObject object;
   object.add("group", source.group).add("rank", topology.rank).add("size", topology.size);
   object.add("host", topology.places[static_cast<std::size_t>(topology.rank)]);
-  object.add("pid", static_cast<int>(::getpid())).add("version", version()).add("path", name_of(topology.path));
+  object.add("pid", static_cast<int>(::getpid())).add("version", version()).add("path", topology.describe());
   if (source.error.empty())
     object.null("error");
   else

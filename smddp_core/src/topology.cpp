@@ -21,10 +21,18 @@ Path choose(const Topology& topology, bool tcp_only) {
 
 }  // namespace
 
-const char* name_of(Path path) {
-  static const char* const names[] = {"alone", "host (shared memory)", "flat (TCP)",
-                                      "hierarchical (shared memory in hosts, TCP rails between)"};
-  return names[static_cast<std::size_t>(path)];
+std::string Topology::describe() const {
+  switch (path) {
+    case Path::alone:
+      return "alone";
+    case Path::host:
+      return "host (shared memory)";
+    case Path::flat:
+      return "flat (" + network + ")";
+    case Path::hierarchical:
+      return "hierarchical (shared memory in hosts, " + network + " rails between)";
+  }
+  return "unknown";
 }
 
 std::vector<int> Topology::rail() const {
@@ -68,15 +76,18 @@ Topology Topology::from(const std::vector<RankInfo>& ranks, int rank, bool tcp_o
 }
 
 std::string to_text(const RankInfo& info) {
-  return info.host_id + " " + info.address + " " + std::to_string(info.port) + " " + info.name + " " + info.version;
+  return info.host_id + " " + info.address + " " + std::to_string(info.port) + " " + info.name + " " + info.version +
+         (info.efa ? " efa" : " -");
 }
 
 RankInfo rank_info_from(const std::string& text) {
   std::istringstream in(text);
   RankInfo info;
-  if (!(in >> info.host_id >> info.address >> info.port >> info.name >> info.version) || info.port < 0 ||
+  std::string efa;
+  if (!(in >> info.host_id >> info.address >> info.port >> info.name >> info.version >> efa) || info.port < 0 ||
       info.port > 65535)
-    throw UsageError("smddp: not a rank's record: '" + text + "' (ranks of different versions in one job?)");
+    throw UsageError("not a rank's record: '" + text + "' (ranks of different versions in one job?)");
+  info.efa = efa == "efa";
   return info;
 }
 

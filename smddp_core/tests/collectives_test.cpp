@@ -16,6 +16,7 @@ struct Case {
   Hosts hosts;
   bool tcp_only;
   Path path;
+  const char* provider = "";  ///< libfabric's, for the network; none for TCP.
 };
 
 const Case kCases[] = {
@@ -30,6 +31,10 @@ const Case kCases[] = {
     {"hosts2x2interleaved", {"a", "b", "a", "b"}, false, Path::hierarchical},
     {"hosts3x2", {"a", "a", "b", "b", "c", "c"}, false, Path::hierarchical},
     {"hosts2x3", {"a", "a", "a", "b", "b", "b"}, false, Path::hierarchical},
+    {"fabric2", {"a", "b"}, false, Path::flat, "tcp;ofi_rxm"},
+    {"fabric4", {"a", "b", "c", "d"}, false, Path::flat, "tcp;ofi_rxm"},
+    {"fabricHosts2x2", {"a", "a", "b", "b"}, false, Path::hierarchical, "tcp;ofi_rxm"},
+    {"fabricSockets3", {"a", "b", "c"}, false, Path::flat, "sockets"},
 };
 
 using Buffer = std::vector<std::byte>;
@@ -88,9 +93,16 @@ Buffer expected_sum(DType type, std::size_t count, int size, ReduceOp op, int se
 
 class Collectives : public ::testing::TestWithParam<Case> {
  protected:
+  void SetUp() override {
+    const std::string reason = cannot_use(GetParam().provider);
+    if (!reason.empty()) GTEST_SKIP() << reason;
+  }
   void run(const std::function<void(Communicator&, int)>& body) {
     const Case& now = GetParam();
-    run_ranks(now.hosts, body, [&](CommunicatorOptions& options) { options.env.tcp_only = now.tcp_only; });
+    run_ranks(now.hosts, body, [&](CommunicatorOptions& options) {
+      options.env.tcp_only = now.tcp_only;
+      use_fabric(options, now.provider);
+    });
   }
   int size() const { return static_cast<int>(GetParam().hosts.size()); }
 };

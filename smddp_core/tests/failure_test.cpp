@@ -18,9 +18,17 @@ constexpr std::chrono::milliseconds kShort{300};
 struct Case {
   const char* name;
   Hosts hosts;
+  const char* provider = "";  ///< libfabric's, for the network; none for TCP.
 };
 class Failures : public ::testing::TestWithParam<Case> {
  protected:
+  void SetUp() override {
+    const std::string reason = cannot_use(GetParam().provider);
+    if (!reason.empty()) GTEST_SKIP() << reason;
+  }
+  void run(const std::function<void(Communicator&, int)>& body) {
+    run_ranks(GetParam().hosts, body, [](CommunicatorOptions& options) { use_fabric(options, GetParam().provider); });
+  }
   int size() const { return static_cast<int>(GetParam().hosts.size()); }
 };
 
@@ -29,7 +37,7 @@ void expect_contains(const std::string& text, const std::string& part) {
 }
 
 TEST_P(Failures, DifferentSizesAreReported) {
-  run_ranks(GetParam().hosts, [&](Communicator& group, int rank) {
+  run([&](Communicator& group, int rank) {
     std::vector<float> data(2000, 1.F);
     const std::size_t count = rank == size() - 1 ? 1000 : 2000;
     const std::string text = message_of<MismatchError>(
@@ -41,7 +49,7 @@ TEST_P(Failures, DifferentSizesAreReported) {
 }
 
 TEST_P(Failures, DifferentOperationsAreReported) {
-  run_ranks(GetParam().hosts, [&](Communicator& group, int rank) {
+  run([&](Communicator& group, int rank) {
     float value = 1;
     const std::string text = message_of<MismatchError>([&] {
       if (rank == 0)
@@ -60,7 +68,7 @@ TEST_P(Failures, DifferentOperationsAreReported) {
 
 TEST_P(Failures, TheMissingRankIsNamed) {
   std::atomic<int> done{0};
-  run_ranks(GetParam().hosts, [&](Communicator& group, int rank) {
+  run([&](Communicator& group, int rank) {
     if (rank == size() - 1) {
       while (done < size() - 1) std::this_thread::sleep_for(std::chrono::milliseconds(5));
       // The late rank learns why the group is dead.
@@ -80,7 +88,7 @@ TEST_P(Failures, TheMissingRankIsNamed) {
 
 TEST_P(Failures, AbortWakesEveryone) {
   std::atomic<int> done{0};
-  run_ranks(GetParam().hosts, [&](Communicator& group, int rank) {
+  run([&](Communicator& group, int rank) {
     if (rank == 0) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       group.abort("had enough");
@@ -96,7 +104,7 @@ TEST_P(Failures, AbortWakesEveryone) {
 
 TEST_P(Failures, LeavingInGoodOrderHurtsNobody) {
   for (int turn = 0; turn < 10; ++turn)
-    run_ranks(GetParam().hosts, [&](Communicator& group, int rank) {
+    run([&](Communicator& group, int rank) {
       std::vector<float> data(5000, 1.F);
       if (rank == turn % size()) std::this_thread::sleep_for(std::chrono::milliseconds(3));
       group.all_reduce(data.data(), data.data(), data.size(), DType::f32, ReduceOp::sum, kTimeout);
@@ -106,7 +114,7 @@ TEST_P(Failures, LeavingInGoodOrderHurtsNobody) {
 }
 
 TEST_P(Failures, LeavingEarlyIsReported) {
-  run_ranks(GetParam().hosts, [&](Communicator& group, int rank) {
+  run([&](Communicator& group, int rank) {
     if (rank == size() - 1) return;
     expect_contains(message_of<PeerError>([&] { group.barrier(kTimeout); }), "closed its connection");
   });
@@ -114,7 +122,10 @@ TEST_P(Failures, LeavingEarlyIsReported) {
 
 INSTANTIATE_TEST_SUITE_P(Paths, Failures,
                          ::testing::Values(Case{"host3", {"a", "a", "a"}}, Case{"tcp3", {"a", "b", "b"}},
-                                           Case{"hosts2x2", {"a", "a", "b", "b"}}),
+                                           Case{"hosts2x2", {"a", "a", "b", "b"}},
+                                           Case{"fabric3", {"a", "b", "c"}, "tcp;ofi_rxm"},
+                                           Case{"fabricHosts2x2", {"a", "a", "b", "b"}, "tcp;ofi_rxm"},
+                                           Case{"sockets2", {"a", "b"}, "sockets"}),
                          [](const ::testing::TestParamInfo<Case>& chosen) { return std::string(chosen.param.name); });
 
 TEST(Failure, MissingRankAtTheMeeting) {

@@ -12,6 +12,7 @@
 
 #include "smddp/communicator.hpp"
 #include "smddp/errors.hpp"
+#include "transport/fabric.hpp"
 
 namespace smddp::testing {
 
@@ -53,6 +54,25 @@ inline CommunicatorOptions options_for(const Hosts& hosts, int rank) {
   options.env.one_shot_bytes = 512;
   options.env.net_block_bytes = 16384;
   return options;
+}
+
+/// Sends data between hosts over libfabric's `provider`; "" leaves the choice as it is.
+inline void use_fabric(CommunicatorOptions& options, const std::string& provider) {
+  if (provider.empty()) return;
+  options.env.net = Net::fabric;
+  options.env.fabric_provider = provider;
+  // So that short messages already take several.
+  options.env.fabric_segment_bytes = 4096;
+}
+
+/// Why tests cannot use libfabric's `provider` here; "" if they can.
+inline std::string cannot_use(const std::string& provider) {
+  try {
+    if (!provider.empty()) open_fabric({provider, "127.0.0.1", 0});
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
 }
 
 /// Calls `body(rank)` in one thread a rank; rethrows the first rank's error.

@@ -59,12 +59,13 @@ TEST(Topology, NumbersHostsByTheirLowestRank) {
 }
 
 TEST(RankInfo, SurvivesTheStore) {
-  const RankInfo info = rank_info_from(to_text(RankInfo{"boot-17", "fe80::1", 4711, "node-a", "0.1.0"}));
+  const RankInfo info = rank_info_from(to_text(RankInfo{"boot-17", "fe80::1", 4711, "node-a", "0.1.0", true}));
   EXPECT_EQ(info.host_id, "boot-17");
   EXPECT_EQ(info.address, "fe80::1");
   EXPECT_EQ(info.port, 4711);
   EXPECT_EQ(info.name, "node-a");
   EXPECT_EQ(info.version, "0.1.0");
+  EXPECT_TRUE(info.efa);
   EXPECT_THROW(rank_info_from("one"), UsageError);
 }
 
@@ -110,6 +111,15 @@ TEST(Interfaces, OrderOfVariables) {
   EXPECT_THROW(choose(), UsageError);
 }
 
+std::string refusal(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
 TEST(Environment, RefusesNonsense) {
   ::setenv("SMDDP_SHM_CHUNK_BYTES", "1M", 1);
   EXPECT_THROW(Env::from_process(), UsageError);
@@ -120,15 +130,14 @@ TEST(Environment, RefusesNonsense) {
   EXPECT_THROW(Env::from_process(), UsageError);
   ::unsetenv("SMDDP_TRANSPORT");
   EXPECT_FALSE(Env::from_process().tcp_only);
-}
-
-std::string refusal(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "";
+  ::setenv("SMDDP_NET", "fabric", 1);
+  ::setenv("SMDDP_FABRIC_PROVIDER", "tcp;ofi_rxm", 1);
+  EXPECT_EQ(Env::from_process().net, Net::fabric);
+  EXPECT_EQ(Env::from_process().fabric_provider, "tcp;ofi_rxm");
+  ::setenv("SMDDP_NET", "efa", 1);
+  EXPECT_EQ(refusal([] { Env::from_process(); }), "smddp: SMDDP_NET=efa (environment): expected auto, tcp or fabric");
+  ::unsetenv("SMDDP_NET");
+  ::unsetenv("SMDDP_FABRIC_PROVIDER");
 }
 
 TEST(Environment, TheProgramsSettingsYieldToIt) {

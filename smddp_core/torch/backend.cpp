@@ -120,7 +120,7 @@ void Backend::setTimeout(Milliseconds timeout) {
 
 ErrorType Backend::getError() { return communicator_->failed() ? ErrorType::COMM_ERROR : ErrorType::SUCCESS; }
 
-std::string Backend::path() const { return name_of(communicator_->topology().path); }
+std::string Backend::path() const { return communicator_->topology().describe(); }
 
 c10::intrusive_ptr<BackendBase> Backend::other_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                                      const c10::intrusive_ptr<BackendBase::Options>& options) {

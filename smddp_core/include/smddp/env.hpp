@@ -13,14 +13,28 @@ namespace smddp {
 /// Settings as text, by the name of their environment variable.
 using Settings = std::map<std::string, std::string>;
 
+/// What carries data between hosts.
+enum class Net { automatic, tcp, fabric };
+
 /// Settings of a process, and, once a group is connected, of the group: those marked [group] are rank 0's on every
 /// rank, whatever the others have. The rest are each rank's own.
 ///
 /// A new setting takes a member here and a row in env.cpp; it then travels to all ranks by itself.
 struct Env {
-  /// SMDDP_TRANSPORT [group]: `auto` (default: shared memory inside a host, TCP between hosts) or `tcp` (TCP
-  /// everywhere).
+  /// SMDDP_TRANSPORT [group]: `auto` (default: shared memory inside a host, the network between hosts) or `tcp`
+  /// (TCP everywhere; with SMDDP_NET=fabric, the fabric everywhere).
   bool tcp_only = false;
+
+  /// SMDDP_NET [group]: what carries data between hosts: `tcp`, `fabric` (libfabric; the group fails to start where a
+  /// rank cannot use it) or `auto` (default: the fabric if every rank's host has an EFA device and the library, else
+  /// TCP).
+  Net net = Net::automatic;
+
+  /// SMDDP_FABRIC_PROVIDER [group]: libfabric's provider, `efa` (default), `tcp;ofi_rxm`, `verbs;ofi_rxm` ...
+  std::string fabric_provider = "efa";
+
+  /// SMDDP_FABRIC_SEGMENT_BYTES [group]: data goes over the fabric in messages of at most this size. Default 512 KiB.
+  std::size_t fabric_segment_bytes = std::size_t{512} << 10;
 
   /// SMDDP_HOST_ID: overrides the identity of the host. Ranks with one identity share memory. For tests that play
   /// several hosts on one machine. Default: boot id and device number of /dev/shm.

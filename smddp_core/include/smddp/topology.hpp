@@ -13,17 +13,17 @@ struct RankInfo {
   int port = 0;                  ///< Port of the listener.
   std::string name = "unnamed";  ///< The host's name, for messages.
   std::string version = "0";     ///< Of the rank's library.
+  bool efa = false;              ///< Its host has an EFA device, and the library can use it.
 };
 
 /// How a group moves data; a consequence of the topology, equal on all ranks.
 enum class Path {
   alone,         ///< One rank: nothing moves.
   host,          ///< All ranks on one host: shared memory.
-  flat,          ///< TCP between all ranks: one rank a host, uneven hosts, or SMDDP_TRANSPORT=tcp.
-  hierarchical,  ///< Hosts with the same number (>1) of ranks: shared memory inside, one TCP rail a local rank between.
+  flat,          ///< The network between all ranks: one rank a host, uneven hosts, or SMDDP_TRANSPORT=tcp.
+  hierarchical,  ///< Hosts with the same number (>1) of ranks: shared memory inside, one network rail a local rank
+                 ///< between.
 };
-
-const char* name_of(Path path);
 
 struct Topology {
   int rank = 0;
@@ -33,6 +33,7 @@ struct Topology {
   std::vector<std::vector<int>> hosts;  ///< Ranks of each host, ascending.
   Path path = Path::alone;
   std::vector<std::string> places;  ///< Name and address of each rank's host, for messages.
+  std::string network = "TCP";      ///< What carries data between hosts, for messages.
 
   const std::vector<int>& local() const { return hosts[static_cast<std::size_t>(host)]; }
   int local_size() const { return static_cast<int>(local().size()); }
@@ -43,6 +44,9 @@ struct Topology {
 
   /// "rank 2 on node-b (10.0.0.2)"; several are joined by commas, of many only the first few.
   std::string who(const std::vector<int>& some) const;
+
+  /// The path in words, with the network: "flat (TCP)".
+  std::string describe() const;
 
   /// @param ranks one entry a rank. @param tcp_only never share memory.
   static Topology from(const std::vector<RankInfo>& ranks, int rank, bool tcp_only);

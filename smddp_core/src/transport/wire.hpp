@@ -37,6 +37,10 @@ class Wire {
   /// Sleeps until something can move, but not for long (so that a caller sees what else it waits for), and moves it.
   virtual void wait(const Op& op) = 0;
 
+  /// Lets go of the memory of everything that was posted, without finishing it. For an operation that has failed:
+  /// afterwards the wire cannot be used.
+  virtual void abandon() {}
+
   /// True when everything that was posted has moved.
   virtual bool idle() const = 0;
 
