@@ -30,6 +30,11 @@ FabricInfo hints_for(const std::string& provider, int mr_mode) {
 
 bool over_ip(const std::string& provider) { return provider.rfind("efa", 0) != 0; }
 
+// For messages: where an endpoint was to be.
+std::string place_of(const FabricOptions& options) {
+  return over_ip(options.provider) && !options.address.empty() ? " at " + options.address : std::string();
+}
+
 FabricInfo query(const FabricOptions& options, int mr_mode) {
   const FabricInfo hints = hints_for(options.provider, mr_mode);
   const bool by_address = over_ip(options.provider) && !options.address.empty();
@@ -49,8 +54,7 @@ FabricInfo choose(const FabricOptions& options) {
   if (!all) all = query(options, FI_MR_LOCAL | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_VIRT_ADDR);
   if (!all)
     throw Error(ErrorKind::system, "libfabric offers no reliable tagged messages over the provider '" +
-                                       options.provider + "'" +
-                                       (over_ip(options.provider) ? " at " + options.address : std::string()) +
+                                       options.provider + "'" + place_of(options) +
                                        " (`fi_info -t FI_EP_RDM` lists what there is)");
   std::vector<fi_info*> devices;
   for (fi_info* one = all.get(); one; one = one->next) {
@@ -103,11 +107,12 @@ FabricEndpoint::FabricEndpoint(const FabricOptions& options) : info_(choose(opti
   av_.reset(av);
   open_queue();
   fid_ep* ep = nullptr;
-  fabric_require(::fi_endpoint(domain(), info_.get(), &ep, nullptr), "opening an endpoint of " + name_);
+  fabric_require(::fi_endpoint(domain(), info_.get(), &ep, nullptr),
+                 "opening an endpoint of " + name_ + place_of(options));
   ep_.reset(ep);
   fabric_require(::fi_ep_bind(ep, &av->fid, 0), "binding the address vector");
   fabric_require(::fi_ep_bind(ep, &cq_->fid, FI_TRANSMIT | FI_RECV), "binding the completion queue");
-  fabric_require(::fi_enable(ep), "enabling an endpoint of " + name_);
+  fabric_require(::fi_enable(ep), "enabling an endpoint of " + name_ + place_of(options));
   read_address();
 }
 
