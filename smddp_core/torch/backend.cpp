@@ -136,7 +136,7 @@ c10::intrusive_ptr<BackendBase> Backend::split(const c10::intrusive_ptr<c10d::St
                                                const std::vector<int>& ranks,
                                                const c10::intrusive_ptr<BackendBase::Options>& options) {
   const auto found = std::find(ranks.begin(), ranks.end(), getRank());
-  if (found == ranks.end()) return nullptr;
+  if (found == ranks.end()) return {};
   return other_group(store, static_cast<int>(found - ranks.begin()), static_cast<int>(ranks.size()), options);
 }
 

@@ -57,6 +57,7 @@ class Backend final : public BackendBase {
   ~Backend();
 
   using Tensors = std::vector<at::Tensor>;
+  using Work = torch_binding::Work;  // not the base class's, up to 1.12
   using WorkPtr = c10::intrusive_ptr<WorkBase>;
 
   const std::string getBackendName() const { return "smddp"; }

@@ -4,6 +4,7 @@
 #include <c10/util/Optional.h>
 #include <torch/version.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -44,7 +45,7 @@ template <class T>
 using Optional = c10::optional<T>;
 #endif
 
-#if SMDDP_TORCH_AT_LEAST(2, 0)
+#if SMDDP_TORCH_AT_LEAST(2, 1)
 constexpr c10d::OpType kCoalesced = c10d::OpType::COALESCED;
 #else
 constexpr c10d::OpType kCoalesced = c10d::OpType::UNKNOWN;
@@ -76,6 +77,16 @@ auto kind_of(const Op& op, int) -> decltype(op.op_) {
 template <class Op>
 Op kind_of(const Op& op, long) {
   return op;
+}
+
+/// The number of an operation in its group (2.1).
+template <class Other>
+auto sequence_of(const Other& work, int) -> decltype(work.getSequencenumber()) {
+  return work.getSequencenumber();
+}
+template <class Other>
+std::uint64_t sequence_of(const Other&, long) {
+  return 0;
 }
 
 /// The name under which torch knows a group (2.9).

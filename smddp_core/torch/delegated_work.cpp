@@ -42,7 +42,7 @@ std::vector<at::Tensor> DelegatedWork::result() { return work_->result(); }
 void DelegatedWork::synchronize() { work_->synchronize(); }
 void DelegatedWork::abort() { work_->abort(); }
 c10::intrusive_ptr<c10::ivalue::Future> DelegatedWork::getFuture() { return work_->getFuture(); }
-uint64_t DelegatedWork::getSequencenumber() const { return work_->getSequencenumber(); }
+uint64_t DelegatedWork::getSequencenumber() const { return sequence_of(*work_, 0); }
 
 bool DelegatedWork::wait(std::chrono::milliseconds timeout) {
   try {

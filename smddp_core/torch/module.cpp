@@ -53,7 +53,7 @@ Fallbacks make_fallbacks(const c10::intrusive_ptr<c10d::Store>& store, int rank,
   const py::module_ module = py::module_::import("smdistributed.dataparallel.torch._fallbacks");
   const double seconds = std::chrono::duration<double>(timeout).count();
   auto [host, device] = module.attr("fallbacks")(store, rank, size, seconds).cast<Pair>();
-  return {std::move(host), device ? std::move(*device) : nullptr};
+  return {std::move(host), device.value_or(c10::intrusive_ptr<BackendBase>())};
 }
 
 c10::intrusive_ptr<BackendBase> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
@@ -63,7 +63,7 @@ c10::intrusive_ptr<BackendBase> create(const c10::intrusive_ptr<c10d::Store>& st
                                        const Settings& settings) {
   const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout_seconds * 1000));
   return c10::make_intrusive<Backend>(store, rank, size, GroupOptions{timeout, name, settings},
-                                      Fallbacks{fallback, device_fallback ? *device_fallback : nullptr},
+                                      Fallbacks{fallback, device_fallback.value_or(c10::intrusive_ptr<BackendBase>())},
                                       &make_fallbacks);
 }
 

@@ -44,7 +44,7 @@ std::optional<Reduce> reduce_op(const c10d::ReduceOp& op, at::ScalarType type) {
       return Reduce{ReduceOp::min, {}};
     case c10d::ReduceOp::MAX:
       return Reduce{ReduceOp::max, {}};
-#if SMDDP_TORCH_AT_LEAST(1, 13)
+#if SMDDP_TORCH_AT_LEAST(2, 0)
     case c10d::ReduceOp::PREMUL_SUM: {
       const auto* factor = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
       if (!factor || !at::isFloatingType(type)) return std::nullopt;

@@ -22,12 +22,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import pybind11
+
 CORE = Path(__file__).parents[2] / "smddp_core"
 RELEASES = ["1.12", "1.13", *(f"2.{minor}" for minor in range(16))]
 # Wheels for Macs are a tenth of those for Linux and carry the same headers.
 PLATFORMS = [f"macosx_{major}_0_arm64" for major in range(11, 16)]
 PYTHONS = ["310", "311", "312"]
-WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Werror"]
+WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Woverloaded-virtual", "-Werror"]
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,8 @@ def check(release: str, cache: Path, compiler: str) -> Result:
     include = folder / "torch" / "include"
     standard = cxx_standard(release)
     command = [compiler, f"-std={standard}", "-fsyntax-only", *WARNINGS]
+    if release == "1.12":  # The pybind11 in its wheel does not know Pythons from 3.11 on.
+        command += ["-isystem", pybind11.get_include()]
     command += ["-isystem", str(include), "-isystem", str(include / "torch/csrc/api/include")]
     command += ["-isystem", sysconfig.get_paths()["include"], f"-I{CORE / 'include'}", f"-I{CORE / 'src'}"]
     command += ['-DSMDDP_VERSION="0"', f'-DSMDDP_TORCH_VERSION="{release}"']
