@@ -16,12 +16,25 @@ DType result_type(DType wire, const Op& op, const Reduction& reduction) {
   return wire == reduction.in || op.header.kind != OpKind::all_reduce ? reduction.out : wire;
 }
 
-Exchange::Format format_of(DType wire, const Op& op, const Reduction& reduction, std::size_t piece_bytes) {
+// A shard takes several pieces where they are not too small: the first results leave while the last inputs arrive.
+constexpr std::size_t kPieces = 4;
+constexpr std::size_t kSmallestPiece = std::size_t{16} << 10;
+
+// `shard` elements: about what a rank sums of a block.
+Exchange::Format format_of(DType wire, const Op& op, const Reduction& reduction, std::size_t shard,
+                           const NetSettings& settings) {
   Exchange::Format format;
   format.in_width = size_of(wire);
   format.out_width = size_of(result_type(wire, op, reduction));
-  format.piece = std::max<std::size_t>(piece_bytes / std::max(format.in_width, format.out_width), 1);
+  const std::size_t width = std::max(format.in_width, format.out_width);
+  const std::size_t wanted = std::max(shard / kPieces * width, kSmallestPiece);
+  format.piece = std::max<std::size_t>(std::min(wanted, settings.piece_bytes) / width, 1);
   return format;
+}
+
+// What a rank sums of a block of a message of `total` elements.
+std::size_t shard_of(std::size_t total, const Reduction& reduction, std::size_t ranks, const NetSettings& settings) {
+  return std::min(total, settings.block_bytes / size_of(reduction.in)) / ranks;
 }
 
 }  // namespace
@@ -42,7 +55,8 @@ ReducePipe::ReducePipe(Wire& wire, const std::vector<int>& members, int me, cons
       settings_(settings),
       memory_(memory),
       wire_type_(wire_type_of(reduction, op.header.bytes, settings)),
-      exchange_(wire, members, me, format_of(wire_type_, op, reduction, settings.piece_bytes)) {
+      exchange_(wire, members, me,
+                format_of(wire_type_, op, reduction, shard_of(total, reduction, members.size(), settings), settings)) {
   memory_.incoming.resize(kDepth);
   memory_.encoded.resize(kCodeSlots);
   if (coded() && op.residual) op.residual->begin(total);

@@ -35,6 +35,11 @@ constexpr std::size_t kAlignment = 64;
 // A wake-up from poll() takes 50 us and more; the answer to a small message is often here earlier. Where ranks
 // outnumber cores, looking only keeps the awaited rank from running.
 constexpr int kSpins = 50;
+// More than this is not the answer to a small message: it comes at the pace of the link, and looking only costs time.
+constexpr std::size_t kSpinBytes = std::size_t{32} << 10;
+
+// Bytes worth a wake-up: at 1 Gbit/s the kernel would otherwise wake the reader for every few kilobytes.
+constexpr std::size_t kWakeBytes = std::size_t{64} << 10;
 
 int spins_for(int local_ranks) {
   cpu_set_t cores;
@@ -83,7 +88,9 @@ void Mesh::send(int rank, const void* data, std::size_t bytes, Done done) {
 }
 
 void Mesh::recv(int rank, void* data, std::size_t bytes, Done done) {
-  if (bytes > 0) post(peer(rank), &Stream::receives, &Peer::receives, data, bytes, std::move(done));
+  if (bytes == 0) return;
+  post(peer(rank), &Stream::receives, &Peer::receives, data, bytes, std::move(done));
+  bytes_expected_ += bytes;
 }
 
 void Mesh::post(Peer& peer, Queue Stream::* queue, std::deque<Piece> Peer::* pieces, void* data, std::size_t bytes,
@@ -152,6 +159,7 @@ bool Mesh::pull(const Op& op, int rank, Peer& peer, Stream& stream) {
     if (n < 0 && would_block()) break;
     if (n <= 0) lost(op, rank);
     budget -= static_cast<std::size_t>(n);
+    bytes_expected_ -= static_cast<std::size_t>(n);
     advance(stream.receives, peer.receives, static_cast<std::size_t>(n));
     // Less than asked for: the socket is empty, and asking again would only say so.
     if (static_cast<std::size_t>(n) < wanted) break;
@@ -169,6 +177,15 @@ bool Mesh::try_all(const Op& op) {
   return moved;
 }
 
+// Never more than the piece at hand: what comes after it may be sent only once it was answered.
+void Mesh::set_low_water(Stream& stream) {
+  const std::size_t rest = stream.receives.empty() ? 1 : stream.receives.front().bytes;
+  const int wanted = rest < kWakeBytes && stream.low_water == 1 ? 1 : static_cast<int>(std::min(rest, kWakeBytes));
+  if (wanted == stream.low_water) return;
+  if (::setsockopt(stream.socket.fd(), SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof(wanted)) == 0)
+    stream.low_water = wanted;
+}
+
 void Mesh::list_wanted() {
   entries_.clear();
   polled_.clear();
@@ -176,6 +193,7 @@ void Mesh::list_wanted() {
     for (Stream& stream : peer.streams) {
       const int events = (stream.sends.empty() ? 0 : POLLOUT) | (stream.receives.empty() ? 0 : POLLIN);
       if (events == 0) continue;
+      set_low_water(stream);
       entries_.push_back({stream.socket.fd(), static_cast<short>(events), 0});
       polled_.push_back({rank, &peer, &stream});
     }
@@ -211,7 +229,7 @@ std::vector<int> Mesh::unfinished() const {
 }
 
 void Mesh::wait(const Op& op) {
-  for (int i = 0; i < spins_; ++i) {
+  for (int i = 0; i < (bytes_expected_ <= kSpinBytes ? spins_ : 0); ++i) {
     if (try_all(op)) return;
     // Gives the core to a rank that needs it; returns at once where there is none.
     ::sched_yield();

@@ -51,6 +51,7 @@ class Mesh final : public Wire {
     Socket socket;
     Queue sends;
     Queue receives;
+    int low_water = 1;  // SO_RCVLOWAT: bytes that must be there for poll() to wake up
   };
   struct Peer {
     std::vector<Stream> streams;
@@ -66,6 +67,7 @@ class Mesh final : public Wire {
   void advance(Queue& queue, std::deque<Piece>& pieces, std::size_t bytes);
   bool try_all(const Op& op);
   void list_wanted();
+  void set_low_water(Stream& stream);
   void move_ready(const Op& op);
   void check_waiting(const Op& op);
   void lost(const Op& op, int rank);
@@ -84,7 +86,8 @@ class Mesh final : public Wire {
   std::vector<pollfd> entries_;
   std::vector<Polled> polled_;
   std::size_t sockets_ = 0;
-  std::size_t posted_ = 0;  // pieces that are not complete
+  std::size_t posted_ = 0;          // pieces that are not complete
+  std::size_t bytes_expected_ = 0;  // of those, bytes to receive
 };
 
 }  // namespace smddp
