@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,11 +87,13 @@ def run_ranks(
     env: Mapping[str, str] | None = None,
     may_fail: Sequence[int] = (),
     limit: float = 120,
+    prefix: Callable[[int], Sequence[str]] = lambda rank: (),
 ) -> list[Rank]:
     """Starts `size` ranks of `workers/<worker>.py` by the env:// rendezvous and returns how they ended, in rank order.
 
-    `hosts` is one letter a rank: ranks of different letters believe to be on different hosts. A rank that fails and is
-    not in `may_fail`, or is not done after `limit` seconds, fails the test with the output of all.
+    `hosts` is one letter a rank: ranks of different letters believe to be on different hosts. `prefix` goes in front of
+    a rank's command: `ip netns exec`, to put it on one. A rank that fails and is not in `may_fail`, or is not done
+    after `limit` seconds, fails the test with the output of all.
     """
     common = clean_environment() | {
         "WORLD_SIZE": str(size),
@@ -105,7 +107,7 @@ def run_ranks(
         own = common | _place(rank, hosts or "a" * size)
         if hosts:
             own["SMDDP_HOST_ID"] = hosts[rank]
-        command = [sys.executable, str(WORKERS / f"{worker}.py"), *arguments]
+        command = [*prefix(rank), sys.executable, str(WORKERS / f"{worker}.py"), *arguments]
         processes.append(
             subprocess.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         )
