@@ -76,3 +76,9 @@ def test_error_feedback_loses_nothing_over_time() -> None:
             errors[feedback] = run_on(net, 2, "mean", "50", env=env)[0].report["error"]
     assert errors["0"] > 1e-3
     assert errors["1"] < errors["0"] / 10
+
+
+def test_a_group_of_its_own_overtakes() -> None:
+    # 32 MiB of sums take more than a second on this link; the gather takes milliseconds.
+    with NetHosts(2, rate="200mbit") as net:
+        assert all(result.report["overtook"] for result in run_on(net, 1, "overtaking"))

@@ -50,8 +50,8 @@ struct Env {
   std::size_t one_shot_bytes = std::size_t{32} << 10;
 
   /// SMDDP_NET_BLOCK_BYTES [group]: a message is exchanged between hosts in blocks of this size, which bounds the
-  /// memory taken for incoming shards. Default 8 MiB.
-  std::size_t net_block_bytes = std::size_t{8} << 20;
+  /// memory taken for incoming shards (three blocks). Default 4 MiB.
+  std::size_t net_block_bytes = std::size_t{4} << 20;
 
   /// SMDDP_CPUS: cores that the communication threads of this process run on, such as `6-7,14`. Default: any; through
   /// torch, those that training does not need, if the process may use more.

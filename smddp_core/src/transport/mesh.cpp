@@ -35,8 +35,11 @@ constexpr std::size_t kAlignment = 64;
 // A wake-up from poll() takes 50 us and more; the answer to a small message is often here earlier. Where ranks
 // outnumber cores, looking only keeps the awaited rank from running.
 constexpr int kSpins = 50;
-// More than this is not the answer to a small message: it comes at the pace of the link, and looking only costs time.
+// More than this is not the answer to a small message but comes at the pace of the link: looking is worth while only as
+// long as it finds something. Tried again every so many waits.
 constexpr std::size_t kSpinBytes = std::size_t{32} << 10;
+constexpr int kBulkSpins = 16;
+constexpr unsigned kTryAgain = 32;
 
 // Bytes worth a wake-up: at 1 Gbit/s the kernel would otherwise wake the reader for every few kilobytes.
 constexpr std::size_t kWakeBytes = std::size_t{64} << 10;
@@ -228,12 +231,26 @@ std::vector<int> Mesh::unfinished() const {
   return ranks;
 }
 
-void Mesh::wait(const Op& op) {
-  for (int i = 0; i < (bytes_expected_ <= kSpinBytes ? spins_ : 0); ++i) {
-    if (try_all(op)) return;
+// Looks for something to move for a while; true if there was.
+bool Mesh::spin(const Op& op) {
+  if (spins_ == 0) return false;
+  const bool bulk = bytes_expected_ > kSpinBytes;
+  if (bulk && bulk_waits_++ % kTryAgain == 0) bulk_spins_ = kBulkSpins;
+  const int spins = bulk ? bulk_spins_ : spins_;
+  for (int i = 0; i < spins; ++i) {
+    if (try_all(op)) {
+      if (bulk) bulk_spins_ = kBulkSpins;
+      return true;
+    }
     // Gives the core to a rank that needs it; returns at once where there is none.
     ::sched_yield();
   }
+  if (bulk) bulk_spins_ /= 2;
+  return false;
+}
+
+void Mesh::wait(const Op& op) {
+  if (spin(op)) return;
   list_wanted();
   control_.append_to(entries_);
   const int ready = ::poll(entries_.data(), entries_.size(), static_cast<int>(op.deadline.left(kNap).count()));

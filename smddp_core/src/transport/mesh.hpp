@@ -66,6 +66,7 @@ class Mesh final : public Wire {
   bool pull(const Op& op, int rank, Peer& peer, Stream& stream);
   void advance(Queue& queue, std::deque<Piece>& pieces, std::size_t bytes);
   bool try_all(const Op& op);
+  bool spin(const Op& op);
   void list_wanted();
   void set_low_water(Stream& stream);
   void move_ready(const Op& op);
@@ -83,6 +84,8 @@ class Mesh final : public Wire {
   std::map<int, Peer> peers_;
   Control& control_;
   const int spins_;
+  int bulk_spins_ = 0;
+  unsigned bulk_waits_ = 0;
   std::vector<pollfd> entries_;
   std::vector<Polled> polled_;
   std::size_t sockets_ = 0;

@@ -75,6 +75,23 @@ def mean_error(rank: int, size: int, steps: int) -> float:
     return float(((mean - exact).abs() / torch.stack(parts).abs().sum(0)).max())
 
 
+def overtaking(rank: int, size: int) -> bool:
+    """Whether a gather in a group of its own ends while reductions that were called before it are under way."""
+    gathers = dist.new_group(backend="smddp")
+    large = [torch.ones(1 << 20) for _ in range(8)]
+    reductions = [dist.all_reduce(tensor, async_op=True) for tensor in large]
+    found = [torch.empty(1000) for _ in range(size)]
+    gather = dist.all_gather(found, torch.full((1000,), float(rank)), group=gathers, async_op=True)
+    assert gather is not None
+    gather.wait()
+    overtook = not reductions[-1].is_completed()
+    for reduction in reductions:
+        reduction.wait()
+    assert all(bool((tensor == size).all()) for tensor in large)
+    assert all(bool((part == r).all()) for r, part in enumerate(found))
+    return overtook
+
+
 def main() -> None:
     task = sys.argv[1]
     dist.init_process_group("smddp")
@@ -88,6 +105,8 @@ def main() -> None:
     elif task == "volume":
         tensor = torch.ones(int(sys.argv[2]))
         dist.all_reduce(tensor)
+    elif task == "overtaking":
+        report["overtook"] = overtaking(rank, size)
     else:
         report["error"] = mean_error(rank, size, int(sys.argv[2]))
     dist.barrier()
