@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -150,7 +151,9 @@ class Job:
         """The end of what the processes printed, on one line."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         lines = [line.strip() for line in text.splitlines() if line.strip().strip("-=")]
-        return " | ".join(lines[-6:])[-600:] or "(it printed nothing)"
+        # A launcher explains at length that a rank failed; the rank's own error stands further up.
+        errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)]
+        return " | ".join([*errors[:1], *lines[-4:]])[:600] or "(it printed nothing)"
 
     def close(self, *, kill: bool = False) -> None:
         """End the ranks: politely, unless `kill`; by force when they do not go."""

@@ -62,7 +62,7 @@ def clean_environment() -> dict[str, str]:
     return kept | {"OMP_NUM_THREADS": "1"}
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Below the ports that the kernel hands out by itself."""
     for port in random.sample(range(20000, 32000), 100):
         try:
@@ -95,13 +95,13 @@ class Peer(ABC):
         """
 
 
-def _per_rank(place: Place, argv: list[str], env: Mapping[str, str]) -> list[Command]:
+def per_rank(place: Place, argv: list[str], env: Mapping[str, str]) -> list[Command]:
     """One process a rank, started as torchrun would."""
     layout = place.layout
     common = {
         "WORLD_SIZE": str(layout.ranks),
         "MASTER_ADDR": place.network.hosts[0].address,
-        "MASTER_PORT": str(_free_port()),
+        "MASTER_PORT": str(free_port()),
         "LOCAL_WORLD_SIZE": str(layout.ranks_per_host),
         "GLOO_SOCKET_IFNAME": place.interface,
     }
@@ -127,7 +127,7 @@ class TorchPeer(Peer):
 
     def commands(self, place: Place) -> list[Command]:
         env = {"BENCH_PAYLOAD": str(place.cache.payload()), **self.environment(place)}
-        return _per_rank(place, [sys.executable, str(SOURCES / "torch_worker.py"), self.library], env)
+        return per_rank(place, [sys.executable, str(SOURCES / "torch_worker.py"), self.library], env)
 
 
 class Smddp(TorchPeer):
@@ -366,7 +366,7 @@ class OneCcl(Peer):
         flags = (f"-I{home / 'include'}", f"-L{lib}", f"-Wl,-rpath,{lib}", "-l:libccl.so.1")
         program = place.cache.compiled("oneccl-worker", "ccl_worker.cpp", ["g++"], *flags)
         env = self._variables(place) | {"LD_LIBRARY_PATH": str(lib), "FI_PROVIDER_PATH": str(lib)}
-        made = _per_rank(place, [str(program)], env)
+        made = per_rank(place, [str(program)], env)
         for command in made:
             assert isinstance(command.env, dict)
             command.env["CCL_LOCAL_RANK"] = command.env["LOCAL_RANK"]

@@ -36,7 +36,8 @@ def table(cells: list[Cell]) -> str:
         row = [size_name(cell.bytes)]
         for value in times.values():
             row.append("-" if value is None else duration(value) + ("*" if value == fastest else ""))
-        row += [duration(cell.used[0].bound_seconds) if cell.used else "-", _number(cell.fraction_of_bound())]
+        bound = cell.bound()
+        row += ["-" if bound is None else duration(bound), _number(cell.fraction_of_bound())]
         row += [
             _number(cell.ratio(best)) if best else "-",
             _number(cell.ratio("gloo")),
@@ -57,6 +58,13 @@ def _number(value: float | None) -> str:
 def aligned(rows: list[list[str]]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join("  ".join(word.rjust(width) for word, width in zip(row, widths, strict=True)) for row in rows)
+
+
+def markdown(rows: list[list[str]]) -> str:
+    """A table whose first row is its head."""
+    head, *body = rows
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in body])
 
 
 def claims_text(claims: list[Claim]) -> str:

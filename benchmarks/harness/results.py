@@ -93,6 +93,10 @@ class Cell:
             return None
         return _median(one.bound_seconds / one.seconds[peer] for one in self.used if peer in one.seconds)
 
+    def bound(self) -> float | None:
+        """Seconds of the bound; None where latency decides."""
+        return _median(one.bound_seconds for one in self.used) if self.bytes >= _BOUND_FROM else None
+
     def labels(self) -> str:
         """``near 4, far 1``: how the cores lay in the rounds that count."""
         counts: dict[str, int] = {}

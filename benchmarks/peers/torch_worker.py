@@ -8,43 +8,16 @@ around calls as a training script makes them, Python included.
 
 from __future__ import annotations
 
-import ctypes
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from channel import Payload, cpu_seconds, serve
 
 Call = Callable[[], object]
-
-
-class Payload:
-    """``payload.cpp``: what ranks send and how they check what they got."""
-
-    def __init__(self, file: str) -> None:
-        library = ctypes.CDLL(file)
-        self._fill = library.payload_fill
-        self._sum = library.payload_check_sum
-        self._copy = library.payload_check_copy
-        pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-        self._fill.argtypes = [pointer, size, size, number]
-        self._fill.restype = None
-        self._sum.argtypes = [pointer, size, size, number, ctypes.c_double]
-        self._copy.argtypes = [pointer, size, size, number]
-        self._sum.restype = self._copy.restype = size
-
-    def fill(self, tensor: torch.Tensor, first: int, rank: int) -> None:
-        self._fill(tensor.data_ptr(), first, tensor.numel(), rank)
-
-    def wrong_in_sum(self, tensor: torch.Tensor, first: int, ranks: int, roundoff: float) -> int:
-        return int(self._sum(tensor.data_ptr(), first, tensor.numel(), ranks, roundoff))
-
-    def wrong_in_copy(self, tensor: torch.Tensor, first: int, rank: int) -> int:
-        return int(self._copy(tensor.data_ptr(), first, tensor.numel(), rank))
 
 
 class Exercise:
@@ -89,12 +62,6 @@ class Exercise:
         return sum(payload.wrong_in_copy(part, rank * self.part, rank) for rank, part in enumerate(parts))
 
 
-def cpu_seconds() -> float:
-    """Of all threads of this process."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
-
-
 def timed(call: Call, iterations: int) -> float:
     """Seconds of one call."""
     start = time.perf_counter()
@@ -107,7 +74,7 @@ class Server:
     """Carries out the driver's commands."""
 
     def __init__(self, library: str) -> None:
-        self.payload = Payload(os.environ["BENCH_PAYLOAD"])
+        self.payload = Payload()
         self.all_reduce = _all_reduce_of(library)
 
     def measure(self, words: list[str]) -> str:
@@ -162,20 +129,8 @@ def _all_reduce_of(library: str) -> Callable[[torch.Tensor], object]:
 def main() -> None:
     torch.set_num_threads(1)
     server = Server(sys.argv[1])
-    folder, rank = Path(os.environ["BENCH_CHANNEL"]), os.environ["RANK"]
-    with (folder / f"in.{rank}").open() as commands, (folder / f"out.{rank}").open("w", buffering=1) as replies:
-        print("ready", os.getpid(), file=replies)
-        for line in commands:
-            verb, *words = line.split()
-            if verb == "quit":
-                dist.destroy_process_group()
-                return
-            try:
-                print(server.wait(words) if verb == "wait" else server.measure(words), file=replies)
-            except Exception as error:
-                text = str(error).splitlines()[0] if str(error) else ""
-                print(f"error {type(error).__name__}: {text}", file=replies)
-    os._exit(3)  # The driver is gone: end at once, whatever the other ranks do.
+    serve(dist.get_rank(), lambda verb, words: server.wait(words) if verb == "wait" else server.measure(words))
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

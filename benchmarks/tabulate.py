@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+"""Writes a page of results from the JSON lines that collectives.py and ddp.py leave with --output.
+
+    .venv/bin/python benchmarks/tabulate.py benchmarks/results/*.jsonl > docs/smddp-results.md
+
+Lines of the same layout and operation are put together round by round: a long measurement may be taken in steps.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from harness.claims import Claim, claims_of, waiting_claim
+from harness.ddp_page import ddp_section
+from harness.layout import layout_named, size_name
+from harness.report import markdown
+from harness.results import OURS, Cell, cell_from, duration
+
+_HEAD = """# Measured results
+
+<!-- Written by benchmarks/tabulate.py from benchmarks/results/: do not edit. -->
+
+What is measured, and how, is in [benchmarks/README.md](../benchmarks/README.md). Times are medians of one operation;
+ratios are taken inside rounds, in which every library had its turn within seconds, and say how many times as long the
+other takes: above 1, smddp is faster. Every result was checked against sums in double precision. float32 sums, in
+place; Python's share of a call is in the times of smddp, gloo and DeepSpeed, not in those of the MPIs and oneCCL.
+"""
+
+
+class Page:
+    """All cells and settings of the given lines."""
+
+    def __init__(self) -> None:
+        self.machine: dict[str, Any] = {}
+        self.cells: dict[tuple[str, str], dict[int, Cell]] = {}
+        self.runs: dict[tuple[str, str], dict[str, Any]] = {}
+        self.ddp: list[dict[str, Any]] = []
+
+    def add(self, line: dict[str, Any]) -> None:
+        self.machine = line["machine"]
+        if line["benchmark"] == "ddp":
+            self.ddp += line["parts"]
+            return
+        key = (line["layout"], line["operation"])
+        cells = self.cells.setdefault(key, {})
+        for summary in line["cells"]:
+            cell = cell_from(summary)
+            cells.setdefault(cell.bytes, Cell(cell.layout, cell.operation, cell.bytes)).rounds += cell.rounds
+        run = self.runs.setdefault(key, {"settings": {}, "absent": {}, "failed": {}, "wrong": {}, "waiting": {}})
+        for name in ("settings", "absent", "failed", "wrong"):
+            run[name].update(line[name])
+        run["waiting"].update(line["waiting_share_of_core"])
+        run["link"] = line["link_bytes_per_second"]
+
+    def claims(self, key: tuple[str, str]) -> list[Claim]:
+        found = [claim for _, cell in sorted(self.cells[key].items()) for claim in claims_of(cell)]
+        waiting = self.runs[key]["waiting"].get(OURS)
+        return found + ([waiting_claim(key[0], waiting)] if waiting is not None else [])
+
+    def text(self) -> str:
+        machine = self.machine
+        parts = [_HEAD]
+        parts.append(
+            f"Machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
+            f"Linux {machine['kernel']}; Python {machine['python']}, "
+            f"torch {machine['torch']}, smddp {machine['smddp']}."
+        )
+        claims = [claim for key in self.cells for claim in self.claims(key)]
+        broken = [claim for claim in claims if not claim.holds]
+        parts.append(f"## Where it falls short\n\n{len(claims) - len(broken)} of {len(claims)} claims hold.")
+        if broken:
+            parts.append(_claims_table(broken))
+        for key in sorted(self.cells, key=_order):
+            parts.append(self._section(key))
+        parts += [ddp_section(part) for part in self.ddp]
+        return "\n\n".join(part.strip() for part in parts) + "\n"
+
+    def _section(self, key: tuple[str, str]) -> str:
+        layout, operation = key
+        cells = [cell for _, cell in sorted(self.cells[key].items())]
+        run = self.runs[key]
+        sizes = ",".join(_size_word(cell.bytes) for cell in cells)
+        lines = [f"## {operation}: {layout_named(layout)[0].words}", ""]
+        lines += [f"    benchmarks/collectives.py --layout {layout} --op {operation} --sizes {sizes}", ""]
+        if run["link"]:
+            lines += [f"Links carried {run['link'] * 8 / 1e9:.3f} Gbit/s of TCP payload each way at once.", ""]
+        lines += [_times_table(cells), "", _ratios_table(cells), ""]
+        for kind in ("absent", "failed", "wrong"):
+            lines += [f"- {kind}: {name}: {reason}" for name, reason in sorted(run[kind].items())]
+        if run["waiting"]:
+            shares = ", ".join(f"{name} {share:.0%}" for name, share in sorted(run["waiting"].items()))
+            lines += [f"- A rank that waits for a late one burns of a core: {shares}."]
+        lines += [f"- {name}: {text}" for name, text in sorted(run["settings"].items())]
+        return "\n".join(lines)
+
+
+def _order(key: tuple[str, str]) -> tuple[int, str, int]:
+    operations = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
+    layout = layout_named(key[0])[0]
+    return operations.index(key[1]), layout.link, layout.ranks * 10 + layout.hosts
+
+
+def _size_word(size: int) -> str:
+    return size_name(size).replace(" KiB", "K").replace(" MiB", "M").replace(" B", "")
+
+
+def _times_table(cells: list[Cell]) -> str:
+    peers = sorted(
+        {peer for cell in cells for peer in cell.peers()}, key=lambda name: (not name.startswith(OURS), name)
+    )
+    rows = [["size", *peers, "bound"]]
+    for cell in cells:
+        times = [cell.seconds(peer) for peer in peers]
+        least = min(value for value in times if value is not None)
+        shown = [
+            "-" if value is None else f"**{duration(value)}**" if value == least else duration(value) for value in times
+        ]
+        bound = cell.bound()
+        rows.append([size_name(cell.bytes), *shown, duration(bound) if bound is not None else "-"])
+    return markdown(rows)
+
+
+def _ratios_table(cells: list[Cell]) -> str:
+    rows = [
+        ["size", "gloo / smddp", "Open MPI / smddp", "best peer / smddp", "of the bound", "gloo / smddp, CPU", "rounds"]
+    ]
+    for cell in cells:
+        best = cell.best_peer()
+        by_best = f"{_number(cell.ratio(best))} ({best})" if best else "-"
+        rounds = cell.labels() + (
+            f"; {len(cell.rounds) - len(cell.used)} left out" if len(cell.rounds) > len(cell.used) else ""
+        )
+        if cell.disturbed:
+            rounds += "; disturbed"
+        rows.append(
+            [
+                size_name(cell.bytes),
+                _number(cell.ratio("gloo")),
+                _number(cell.ratio("openmpi")),
+                by_best,
+                _number(cell.fraction_of_bound()),
+                _number(cell.cpu_ratio("gloo")),
+                rounds,
+            ]
+        )
+    return markdown(rows)
+
+
+def _claims_table(claims: list[Claim]) -> str:
+    rows = [["claim", "layout", "operation", "size", "target", "measured"]]
+    for claim in claims:
+        sign = "at most" if claim.at_most else "at least"
+        size = size_name(claim.bytes) if claim.bytes else "-"
+        row = [claim.what, claim.layout, claim.operation, size, f"{sign} {claim.target:g}", f"{claim.measured:.3g}"]
+        rows.append(row)
+    return markdown(rows)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+
+def main() -> int:
+    """Read the files named on the command line and print the page."""
+    if len(sys.argv) < 2:
+        print("usage: benchmarks/tabulate.py FILE.jsonl...", file=sys.stderr)
+        return 2
+    page = Page()
+    for name in sys.argv[1:]:
+        for number, text in enumerate(Path(name).read_text().splitlines(), 1):
+            try:
+                page.add(json.loads(text))
+            except (ValueError, KeyError) as error:
+                print(
+                    f"benchmarks/tabulate.py: {name}: line {number}: not a line of results ({error!r})", file=sys.stderr
+                )
+                return 1
+    if not page.machine:
+        print("benchmarks/tabulate.py: no results in these files", file=sys.stderr)
+        return 1
+    print(page.text(), end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
