@@ -5,6 +5,7 @@
 #include <ATen/record_function.h>
 #include <c10/core/StreamGuard.h>
 
+#include <chrono>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -14,6 +15,7 @@
 
 #include "compat.hpp"
 #include "device.hpp"
+#include "runtime/completion_lanes.hpp"
 
 namespace smddp::torch_binding {
 
@@ -35,6 +37,19 @@ class Work final : public WorkBase {
   Work(int rank, c10d::OpType op, const char* title, const Tensors& inputs, Tensors outputs, std::size_t lists,
        std::uint64_t sequence, std::shared_ptr<DeviceCall> device)
       : Work(rank, op, title, inputs, std::move(outputs), lists, sequence, std::move(device), at::hasCallbacks()) {}
+
+  /// As for every back end, the future of an operation that was waited for has its value: DDP's reducer reads it
+  /// without waiting again, in join(). Callbacks do not wait for the lane they are on.
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) {
+    const bool done = WorkBase::wait(timeout);
+    c10::intrusive_ptr<c10::ivalue::Future> future;
+    {
+      const std::lock_guard<std::mutex> lock(future_mutex_);
+      future = future_;
+    }
+    if (future && CompletionLanes::lane_of_this_thread() == 0) future->wait();
+    return done;
+  }
 
   // No `override`: see backend.hpp.
   Tensors result() { return outputs_; }
@@ -58,14 +73,15 @@ class Work final : public WorkBase {
   /// Wakes wait(). If the future has been asked for, hands `post` a task that completes it and runs its callbacks.
   template <class Post>
   void complete(const std::exception_ptr& error, Post post) {
-    finish(error);
     bool awaited = false;
     {
+      // Before finish(): whoever that wakes may ask for the future, and must find it complete.
       const std::lock_guard<std::mutex> lock(future_mutex_);
       error_ = error;
       done_ = true;
       awaited = static_cast<bool>(future_);
     }
+    finish(error);
     if (awaited) post([self = c10::intrusive_ptr<Work>::unsafe_reclaim_from_nonowning(this)] { self->settle(); });
   }
 
