@@ -90,6 +90,7 @@ class Backend final : public BackendBase {
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts = c10d::AllreduceOptions());
   WorkPtr allreduce_coalesced(Tensors& tensors,
                               const c10d::AllreduceCoalescedOptions& opts = c10d::AllreduceCoalescedOptions());
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts = c10d::ReduceOptions());
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                     const c10d::AllgatherOptions& opts = c10d::AllgatherOptions());
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
@@ -108,7 +109,6 @@ class Backend final : public BackendBase {
 
   // The fallback's.
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts = c10d::AllreduceOptions());
-  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts = c10d::ReduceOptions());
   WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs,
                  const c10d::GatherOptions& opts = c10d::GatherOptions());
   WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -178,6 +178,7 @@ class Backend final : public BackendBase {
   std::vector<WorkPtr> delegated_collectives();
   WorkPtr fallback_all_reduce(Tensors& tensors, const c10d::AllreduceOptions& opts);
   WorkPtr fallback_all_reduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts);
+  WorkPtr fallback_reduce(Tensors& tensors, const c10d::ReduceOptions& opts);
   WorkPtr fallback_broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts);
   WorkPtr fallback_all_gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts);
   WorkPtr fallback_all_gather_into(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts);

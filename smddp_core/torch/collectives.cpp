@@ -68,6 +68,25 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::Allr
       issue_of(c10d::OpType::ALLREDUCE_COALESCED, "smddp:all_reduce_coalesced", tensors, tensors, opts), opts.reduceOp);
 }
 
+// An all-reduce whose result the other ranks do not keep: they receive it needlessly, but sums have the same order and
+// layouts the same treatment as there.
+Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
+  const at::Tensor tensor = only(tensors, "reduce");
+  if (!can_reduce(tensors, opts.reduceOp) || left_to_device(tensors)) return fallback_reduce(tensors, opts);
+  const int root = static_cast<int>(opts.rootRank);
+  TORCH_CHECK_VALUE(root >= 0 && root < getSize(), "smddp: reduce to rank ", root, " in a group of ", getSize());
+  return issue(issue_of(c10d::OpType::REDUCE, "smddp:reduce", tensors, tensors, opts),
+               [this, tensor, root, op = opts.reduceOp](Milliseconds timeout) {
+                 const Reduce reduce = *reduce_op(op, tensor.scalar_type());
+                 Flat flat = contribution(tensor, reduce);
+                 const bool keep = root == getRank();
+                 const at::Tensor out = keep ? flat.tensor() : at::empty_like(flat.tensor());
+                 communicator_->all_reduce(flat.data(), out.data_ptr(), static_cast<std::size_t>(tensor.numel()),
+                                           *arithmetic_type(tensor.scalar_type()), reduce.op, timeout);
+                 if (keep) flat.finish();
+               });
+}
+
 Backend::WorkPtr Backend::issue_all_reduce(Issue what, const c10d::ReduceOp& op) {
   return issue(what, [this, tensors = what.inputs, op](Milliseconds timeout) {
     for (const at::Tensor& tensor : tensors) {

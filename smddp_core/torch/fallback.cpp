@@ -123,7 +123,11 @@ Backend::WorkPtr Backend::fallback_all_gather_into(Tensors& outputs, Tensors& in
   return as_one(std::move(works));
 }
 
-Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
+Backend::WorkPtr Backend::fallback_reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
+  // gloo takes the memory of a tensor for its elements in order, whatever its strides.
+  for (const at::Tensor& tensor : tensors)
+    TORCH_CHECK_VALUE(tensor.is_cuda() || tensor.layout() != c10::kStrided || tensor.is_contiguous(),
+                      "smddp: reduce of this type and operation takes contiguous tensors: call contiguous() first");
   return delegate(c10d::OpType::REDUCE, "smddp:reduce", tensors,
                   [&](BackendBase& other) { return other.reduce(tensors, with_timeout(opts)); });
 }

@@ -68,7 +68,7 @@ def free_port() -> int:
     raise AssertionError("no free port")
 
 
-def _place(rank: int, hosts: str) -> dict[str, str]:
+def place(rank: int, hosts: str) -> dict[str, str]:
     """What a launcher tells a rank of its place; `hosts` as for run_ranks."""
     host = hosts[rank]
     return {
@@ -104,7 +104,7 @@ def run_ranks(
     start = time.monotonic()
     processes = []
     for rank in range(size):
-        own = common | _place(rank, hosts or "a" * size)
+        own = common | place(rank, hosts or "a" * size)
         if hosts:
             own["SMDDP_HOST_ID"] = hosts[rank]
         command = [*prefix(rank), sys.executable, str(WORKERS / f"{worker}.py"), *arguments]
