@@ -45,6 +45,10 @@ torch-suite: smddp ## PyTorch's own distributed tests: all that passes on gloo m
 torch-headers: venv ## Compile smddp's binding against the headers of every torch release since 1.12
 	@$(VENV)/python tests/smddp/torch_headers.py
 
+.PHONY: soak
+soak: smddp ## Run 100,000 random operations on random groups (OPERATIONS=, SEED=)
+	@$(VENV)/python tests/smddp/run_soak.py $(if $(OPERATIONS),--operations $(OPERATIONS)) $(if $(SEED),--seed $(SEED))
+
 .PHONY: lint
 lint: venv ## Formatters, linters, types, rendered Dockerfiles
 	@scripts/lint.sh

@@ -1,0 +1,61 @@
+"""The soak: `python run_soak.py [--operations N] [--seed S]`. See workers/soak.py; the suite runs a short one.
+
+Four ranks on one host, then two hosts of two. Prints the seed first, so that a failure can be had again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+
+from rank_jobs import run_ranks
+
+# What torch's allocator and glibc keep for themselves may move by this much; a leak of one tensor in a thousand
+# operations exceeds it.
+SLACK_KIB = 48 << 10
+
+
+def soak(hosts: str, operations: int, seed: int, limit: float) -> dict[str, object]:
+    """One soak; its figures. `hosts` as for run_ranks.
+
+    Raises:
+        AssertionError: a result was wrong, a rank failed or hung, or something was left over.
+    """
+    results = run_ranks("soak", len(hosts), str(seed), str(operations), hosts=hosts, limit=limit)
+    for result in results:
+        before, after = result.report["before"], result.report["after"]
+        where = f"seed {seed}, hosts {hosts}, rank {result.rank}: {before} -> {after}"
+        for name in ("threads", "files", "shared_mappings"):
+            assert after[name] <= before[name], f"{name} grew: {where}"
+        assert after["kib"] - before["kib"] < SLACK_KIB, f"memory grew: {where}"
+    first = results[0].report
+    return {
+        "hosts": hosts,
+        "operations": operations,
+        "seed": seed,
+        "groups": first["groups"],
+        "seconds": first["seconds"],
+        "grew_kib": max(one.report["after"]["kib"] - one.report["before"]["kib"] for one in results),
+        "threads": first["after"]["threads"],
+        "files": first["after"]["files"],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--operations", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=None)
+    arguments = parser.parse_args()
+    seed = random.randrange(1 << 30) if arguments.seed is None else arguments.seed
+    print(f"seed {seed}", file=sys.stderr)
+    figures = []
+    for hosts in ("aaaa", "aabb"):
+        figures.append(soak(hosts, arguments.operations, seed, limit=3600))
+        print(figures[-1], file=sys.stderr)
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

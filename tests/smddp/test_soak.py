@@ -1,0 +1,12 @@
+"""A short soak; `make soak` is the long one."""
+
+from __future__ import annotations
+
+import pytest
+from run_soak import soak
+
+
+@pytest.mark.parametrize("hosts", ["aaaa", "aabb"])
+def test_random_operations_on_random_groups_leave_nothing_behind(hosts: str) -> None:
+    figures = soak(hosts, operations=3000, seed=20261120, limit=200)
+    assert int(str(figures["groups"])) > 0
