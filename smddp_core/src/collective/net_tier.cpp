@@ -11,6 +11,8 @@ namespace {
 // Up to this size a broadcast goes straight from the root: a second hop costs more than the root's extra bytes.
 constexpr std::size_t kDirectBroadcastBytes = std::size_t{64} << 10;
 
+constexpr std::size_t kBroadcastBlocks = 16;
+
 // Two ranks send the same bytes in one step as in two; what one step costs is that both sum everything, and after the
 // transfer instead of meanwhile.
 constexpr std::size_t kOneShotPairBytes = std::size_t{256} << 10;
@@ -76,16 +78,15 @@ void NetTier::all_gather(const Op& op, const std::vector<MutableBlock>& blocks) 
   finish(op);
 }
 
-// Two hops: the root sends part r to rank r and its own part to all, rank r relays part r to everyone who lacks it.
+// Two hops: the root sends each other rank one part, which that rank relays to everyone else but the root. The root's
+// link carries the block once, the others' less.
 void NetTier::broadcast_block(std::byte* data, std::size_t bytes, int root, std::size_t& arrived) {
-  const auto part = [bytes, this](int r) { return part_of(bytes, size(), r); };
-  const auto relay = [data, part, root, this](int r) {
-    for (int k = 1; k < size(); ++k)
-      if (after(k) != root) wire_.send(global(after(k)), data + part(r).first, part(r).count);
+  const auto part = [bytes, root, this](int r) { return part_of(bytes, size() - 1, (r - root - 1 + size()) % size()); };
+  const auto send = [data, part, this](int to, int of) {
+    wire_.send(global(to), data + part(of).first, part(of).count);
   };
   if (me_ == root) {
-    for (int k = 1; k < size(); ++k) wire_.send(global(after(k)), data + part(after(k)).first, part(after(k)).count);
-    relay(root);
+    for (int k = 1; k < size(); ++k) send(after(k), after(k));
     arrived += bytes;
     return;
   }
@@ -97,18 +98,32 @@ void NetTier::broadcast_block(std::byte* data, std::size_t bytes, int root, std:
       if (then) then();
     });
   };
-  expect(root, part(me_), [relay, this] { relay(me_); });
-  expect(root, part(root), {});
+  expect(root, part(me_), [send, root, this] {
+    for (int k = 1; k < size(); ++k)
+      if (after(k) != root) send(after(k), me_);
+  });
   for (int k = 1; k < size(); ++k)
     if (after(k) != root) expect(after(k), part(after(k)), {});
+}
+
+// A part is relayed when all of it is there, so the last block's parts are what the second hop adds. No part may be
+// empty (part_of() rounds to 16 bytes): blocks are complete in order because every peer has a part of each.
+std::size_t NetTier::broadcast_step(std::size_t bytes) const {
+  const auto n = static_cast<std::size_t>(size());
+  const std::size_t wanted = std::min(std::max(bytes / kBroadcastBlocks, kDirectBroadcastBytes), settings_.block_bytes);
+  return std::max(wanted, 16 * n * n);
 }
 
 void NetTier::start_broadcast(const Op& op, void* data, std::size_t bytes, int root, std::size_t& arrived) {
   post_headers(op);
   arrived = 0;
   if (bytes > kDirectBroadcastBytes && size() > 2) {
-    for (std::size_t at = 0; at < bytes; at += settings_.block_bytes)
-      broadcast_block(bytes_at(data, at), std::min(settings_.block_bytes, bytes - at), root, arrived);
+    const std::size_t step = broadcast_step(bytes);
+    for (std::size_t at = 0, n = 0; at < bytes; at += n) {
+      // No short last block: see broadcast_step().
+      n = bytes - at < 2 * step ? bytes - at : step;
+      broadcast_block(bytes_at(data, at), n, root, arrived);
+    }
   } else if (me_ == root) {
     for (int k = 1; k < size(); ++k) send_pieces(after(k), data, bytes);
     arrived = bytes;

@@ -63,6 +63,7 @@ class NetTier final : public Tier {
   void send_pieces(int r, const void* data, std::size_t bytes);
   void recv_pieces(int r, void* data, std::size_t bytes, std::size_t& arrived);
   void one_shot(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction);
+  std::size_t broadcast_step(std::size_t bytes) const;
   void broadcast_block(std::byte* data, std::size_t bytes, int root, std::size_t& arrived);
 
   Wire& wire_;

@@ -41,8 +41,9 @@ constexpr std::size_t kSpinBytes = std::size_t{32} << 10;
 constexpr int kBulkSpins = 16;
 constexpr unsigned kTryAgain = 32;
 
-// Bytes worth a wake-up: at 1 Gbit/s the kernel would otherwise wake the reader for every few kilobytes.
-constexpr std::size_t kWakeBytes = std::size_t{64} << 10;
+// Bytes worth a wake-up: at 1 Gbit/s the kernel would otherwise wake the reader for every few kilobytes. Four hosts,
+// 128 MiB: 129 ms of CPU time with 64 KiB, 104 with 256.
+constexpr std::size_t kWakeBytes = std::size_t{256} << 10;
 
 int spins_for(int local_ranks) {
   cpu_set_t cores;
