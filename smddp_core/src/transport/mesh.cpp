@@ -44,6 +44,8 @@ constexpr unsigned kTryAgain = 32;
 // Bytes worth a wake-up: at 1 Gbit/s the kernel would otherwise wake the reader for every few kilobytes. Four hosts,
 // 128 MiB: 129 ms of CPU time with 64 KiB, 104 with 256.
 constexpr std::size_t kWakeBytes = std::size_t{256} << 10;
+// Below this a system call to say so costs more than it saves.
+constexpr std::size_t kWakeFloor = std::size_t{16} << 10;
 
 int spins_for(int local_ranks) {
   cpu_set_t cores;
@@ -184,7 +186,7 @@ bool Mesh::try_all(const Op& op) {
 // Never more than the piece at hand: what comes after it may be sent only once it was answered.
 void Mesh::set_low_water(Stream& stream) {
   const std::size_t rest = stream.receives.empty() ? 1 : stream.receives.front().bytes;
-  const int wanted = rest < kWakeBytes && stream.low_water == 1 ? 1 : static_cast<int>(std::min(rest, kWakeBytes));
+  const int wanted = rest < kWakeFloor && stream.low_water == 1 ? 1 : static_cast<int>(std::min(rest, kWakeBytes));
   if (wanted == stream.low_water) return;
   if (::setsockopt(stream.socket.fd(), SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof(wanted)) == 0)
     stream.low_water = wanted;
