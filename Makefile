@@ -49,6 +49,10 @@ torch-headers: venv ## Compile smddp's binding against the headers of every torc
 soak: smddp ## Run 100,000 random operations on random groups (OPERATIONS=, SEED=)
 	@$(VENV)/python tests/smddp/run_soak.py $(if $(OPERATIONS),--operations $(OPERATIONS)) $(if $(SEED),--seed $(SEED))
 
+.PHONY: bench
+bench: smddp ## Time the collectives beside other libraries for three minutes (as root: between hosts too)
+	@$(VENV)/python benchmarks/collectives.py --quick
+
 .PHONY: lint
 lint: venv ## Formatters, linters, types, rendered Dockerfiles
 	@scripts/lint.sh

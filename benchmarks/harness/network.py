@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -53,7 +54,10 @@ class Network:
 
 
 def _run(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise NetworkError(f"{command[0]} is not installed (Debian: apt-get install iproute2 util-linux)") from None
     if done.returncode != 0:
         raise NetworkError(f"{' '.join(command)}: {done.stderr.strip() or f'exit code {done.returncode}'}")
     return done.stdout
@@ -85,11 +89,12 @@ def _connect(hub: int, pid: int, index: int) -> None:
 
 
 def _set_congestion_control(pid: int) -> str:
+    setting = "/proc/sys/net/ipv4/tcp_congestion_control"
     for name in _CONGESTION_CONTROLS:
         with contextlib.suppress(NetworkError):
-            _in(pid, "sysctl", "-q", "-w", f"net.ipv4.tcp_congestion_control={name}")
+            _in(pid, "sh", "-c", f"echo {name} >{setting}")
             return name
-    return _in(pid, "sysctl", "-n", "net.ipv4.tcp_congestion_control").strip()
+    return _in(pid, "cat", setting).strip()
 
 
 def _write_remote_shell(file: Path, hosts: list[Host]) -> None:
@@ -158,7 +163,7 @@ def _await_link(hosts: list[Host]) -> None:
         while True:
             try:
                 probe = "import socket,sys; socket.create_connection((sys.argv[1], 9), 1)"
-                _in(hosts[0].pid, "python3", "-c", probe, host.address)
+                _in(hosts[0].pid, sys.executable, "-c", probe, host.address)
             except NetworkError as error:
                 if "refused" in str(error):
                     break  # Nobody listens, but an answer came.

@@ -6,8 +6,7 @@ Commands (see ``harness/job.py``): ``check ROUNDOFF`` runs a step and compares i
 precision, ``steps SYNC COUNT`` times steps with (1) or without (0) synchronisation.
 """
 
-from __future__ import annotations
-
+# Annotations are evaluated: DDP looks at those of a communication hook and refuses strings.
 import contextlib
 import os
 import sys
@@ -33,7 +32,7 @@ class _Slept(torch.autograd.Function):
     """Sleeps as long as a layer would compute; hands each parameter the gradient it is given."""
 
     @staticmethod
-    def forward(ctx: Any, values: torch.Tensor, layer: SleepingLayer, *_parameters: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, values: torch.Tensor, layer: "SleepingLayer", *_parameters: torch.Tensor) -> torch.Tensor:
         ctx.layer = layer
         time.sleep(layer.forward_seconds)
         return values.clone()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+from harness.layout import Layout
+from harness.network import NetworkError, network
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +19,11 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-@pytest.fixture
-def _root() -> None:
-    if os.geteuid() != 0:
-        pytest.skip("hosts in network namespaces need root")
+@pytest.fixture(scope="session")
+def _hosts(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Skip where hosts cannot be made: without root, or on a kernel without namespaces or the shaper."""
+    try:
+        with network(Layout(2, 1, "1gbit"), tmp_path_factory.mktemp("hosts")):
+            pass
+    except NetworkError as error:
+        pytest.skip(str(error))

@@ -62,7 +62,7 @@ def test_one_host(cache: Path) -> None:
     assert result["claims"] == [claim for run in result["runs"] for claim in run["claims"]]
 
 
-@pytest.mark.usefixtures("_root")
+@pytest.mark.usefixtures("_hosts")
 def test_two_hosts_and_a_file_that_says_what_is_done(cache: Path, tmp_path: Path) -> None:
     output = tmp_path / "results.jsonl"
     words = ["--layout", "2x1@1gbit", "--rounds", "1", "--peers", "gloo", "--output", str(output), "--resume"]
@@ -92,7 +92,7 @@ def ours(mark: str) -> list[int]:
     return found
 
 
-@pytest.mark.usefixtures("_root")
+@pytest.mark.usefixtures("_hosts")
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_behind(signum: signal.Signals, cache: Path, tmp_path: Path) -> None:
     words = ["--layout", "2x2@1gbit", "--sizes", "1M", "--rounds", "1000", "--peers", "gloo"]

@@ -1,0 +1,70 @@
+"""The page of results is what the stored lines say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from harness.results import Cell, Round
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SCRIPT = REPOSITORY / "benchmarks" / "tabulate.py"
+MACHINE = {"cpu": "c", "cores": 2, "memory_gib": 24, "kernel": "6", "python": "3.11", "torch": "2.13", "smddp": "0.1"}
+
+
+def a_line(size: int, gloo: float) -> str:
+    seconds = {"smddp": 1e-3, "gloo": gloo}
+    one = Round([90.0, 90.0], ["near", "near"], 0.0, seconds, seconds, 5e-4)
+    run = {"layout": "1x2", "operation": "all_reduce", "link_bytes_per_second": 0, "settings": {"gloo": "defaults"}}
+    run |= {
+        "absent": {"mpich": "is not installed"},
+        "failed": {},
+        "wrong": {},
+        "waiting_share_of_core": {"smddp": 0.01},
+    }
+    cells = [Cell("1x2", "all_reduce", size, [one]).summary()]
+    return json.dumps({"benchmark": "collectives", "machine": MACHINE, **run, "cells": cells})
+
+
+def tabulate(*files: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(SCRIPT), *map(str, files)], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_lines_are_put_together_and_what_fails_comes_first(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    first.write_text(a_line(16 << 20, 8e-3) + "\n" + a_line(16 << 20, 4e-3) + "\n")
+    second.write_text(a_line(1 << 20, 3e-3) + "\n")
+    done = tabulate(first, second)
+    assert done.returncode == 0, done.stderr
+    page = done.stdout
+    # 8 in one round and 4 in the other: 6, and the claim of 6 holds.
+    assert "| 16 MiB | 6 | - | 6 (gloo) | 0.5 | 6 | near 2 |" in page
+    assert "--layout 1x2 --op all_reduce --sizes 1M,16M" in page
+    assert "- absent: mpich: is not installed" in page
+    assert "5 of 5 claims hold" in page
+    first.write_text(a_line(16 << 20, 5e-3) + "\n")
+    page = tabulate(first).stdout
+    assert page.index("| gloo / smddp, time | 1x2 | all_reduce | 16 MiB | at least 6 | 5 |") < page.index(
+        "## all_reduce"
+    )
+
+
+@pytest.mark.parametrize("text", ["", "{}", "no JSON"])
+def test_what_is_not_results_is_refused(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text(text)
+    done = tabulate(file)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("benchmarks/tabulate.py: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_page_in_docs_is_made_from_the_results() -> None:
+    files = sorted((REPOSITORY / "benchmarks" / "results").glob("*.jsonl"))
+    assert files, "no results are stored"
+    assert tabulate(*files).stdout == (REPOSITORY / "docs" / "smddp-results.md").read_text()
