@@ -39,6 +39,10 @@ image: venv engine ## Build, measure and tag the image of ROW (default 2.13-cpu)
 smddp: venv ## Compile the collective library and install it in .venv
 	@$(VENV)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps ./smddp_core
 
+.PHONY: test-smddp
+test-smddp: ## Tests of the collective library alone: the C++ core (plain, ASan and UBSan, TSan), then through torch
+	@scripts/test-smddp.sh $(TEST_PACKAGES)
+
 .PHONY: torch-suite torch-headers
 torch-suite: smddp ## PyTorch's own distributed tests: all that passes on gloo must pass on smddp (2, 3, 4 ranks)
 	@$(VENV)/python tests/smddp/torch_suite.py

@@ -24,10 +24,7 @@ failed=0
 stage "linting"
 scripts/lint.sh || failed=1
 stage "testing the C++ core: plain, with ASan and UBSan, with TSan"
-for sanitizer in "" address thread; do
-    # shellcheck disable=SC2086 # no sanitizer is no argument
-    smddp_core/tests/run.sh $sanitizer --gtest_brief=1 || failed=1
-done
+scripts/test-core.sh || failed=1
 stage "running pytest"
 pytest -q --durations=10 || failed=1
 stage "done"
