@@ -158,6 +158,8 @@ class Backend final : public BackendBase {
 
   // collectives.cpp
   WorkPtr issue_all_reduce(Issue what, const c10d::ReduceOp& op);
+  void reduce_alone(const at::Tensor& tensor, const c10d::ReduceOp& op, std::chrono::milliseconds timeout);
+  void reduce_fused(const Tensors& members, const c10d::ReduceOp& op, std::chrono::milliseconds timeout);
   WorkPtr gather_all(c10d::OpType op, Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts);
   WorkPtr scatter_all(c10d::OpType op, Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& opts);
   void gather_lists(const Tensors& outputs, const at::Tensor& input, std::chrono::milliseconds timeout);

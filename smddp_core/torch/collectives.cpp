@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "fusion.hpp"
 #include "issue.hpp"
 #include "tensors.hpp"
 
@@ -89,16 +90,49 @@ Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
 
 Backend::WorkPtr Backend::issue_all_reduce(Issue what, const c10d::ReduceOp& op) {
   return issue(what, [this, tensors = what.inputs, op](Milliseconds timeout) {
-    for (const at::Tensor& tensor : tensors) {
-      const Reduce reduce = *reduce_op(op, tensor.scalar_type());
-      Flat flat = contribution(tensor, reduce);
-      std::shared_ptr<Residual> residual;
-      if (communicator_->keeps_residuals(tensor.nbytes())) residual = residuals_.of(tensor);
-      communicator_->all_reduce(flat.data(), flat.data(), static_cast<std::size_t>(tensor.numel()),
-                                *arithmetic_type(tensor.scalar_type()), reduce.op, timeout, residual.get());
-      flat.finish();
+    if (tensors.size() == 1) return reduce_alone(tensors[0], op, timeout);
+    for (const std::vector<std::size_t>& group : fusion_groups(tensors)) {
+      Tensors members;
+      for (const std::size_t i : group) members.push_back(tensors[i]);
+      if (members.size() == 1)
+        reduce_alone(members[0], op, timeout);
+      else
+        reduce_fused(members, op, timeout);
     }
   });
+}
+
+void Backend::reduce_alone(const at::Tensor& tensor, const c10d::ReduceOp& op, Milliseconds timeout) {
+  const Reduce reduce = *reduce_op(op, tensor.scalar_type());
+  Flat flat = contribution(tensor, reduce);
+  std::shared_ptr<Residual> residual;
+  if (communicator_->keeps_residuals(tensor.nbytes())) residual = residuals_.of(tensor);
+  communicator_->all_reduce(flat.data(), flat.data(), static_cast<std::size_t>(tensor.numel()),
+                            *arithmetic_type(tensor.scalar_type()), reduce.op, timeout, residual.get());
+  flat.finish();
+}
+
+// Without residuals, which belong to tensors: where a buffer would need them, its members go alone.
+void Backend::reduce_fused(const Tensors& members, const c10d::ReduceOp& op, Milliseconds timeout) {
+  std::int64_t count = 0;
+  for (const at::Tensor& tensor : members) count += tensor.numel();
+  const Reduce reduce = *reduce_op(op, members[0].scalar_type());
+  const at::Tensor buffer = at::empty({count}, members[0].options().memory_format(at::MemoryFormat::Contiguous));
+  if (communicator_->keeps_residuals(buffer.nbytes())) {
+    for (const at::Tensor& tensor : members) reduce_alone(tensor, op, timeout);
+    return;
+  }
+  const auto run = [&](std::int64_t& at, const at::Tensor& tensor) {
+    at += tensor.numel();
+    return buffer.narrow(0, at - tensor.numel(), tensor.numel()).view(tensor.sizes());
+  };
+  std::int64_t at = 0;
+  for (const at::Tensor& tensor : members) run(at, tensor).copy_(tensor);
+  if (reduce.factor.defined()) buffer.mul_(reduce.factor.to(buffer.options()));
+  communicator_->all_reduce(buffer.data_ptr(), buffer.data_ptr(), static_cast<std::size_t>(count),
+                            *arithmetic_type(buffer.scalar_type()), reduce.op, timeout);
+  at = 0;
+  for (const at::Tensor& tensor : members) tensor.copy_(run(at, tensor));
 }
 
 void Backend::gather_lists(const Tensors& outputs, const at::Tensor& input, Milliseconds timeout) {
