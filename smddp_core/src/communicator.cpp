@@ -135,10 +135,10 @@ OpHeader header_of(OpKind kind, std::size_t bytes, DType dtype, ReduceOp reduce 
   return header;
 }
 
+// Complex numbers are added as what they consist of.
 Reduction reduction_of(DType dtype, ReduceOp op, int ranks) {
-  if (op == ReduceOp::none || dtype == DType::bytes)
-    throw UsageError(std::string("cannot reduce ") + name_of(dtype) + " with " + name_of(op));
-  return {op, dtype, dtype, op == ReduceOp::avg ? ranks : 1};
+  if (!can_reduce(dtype, op)) throw UsageError(std::string("cannot reduce ") + name_of(dtype) + " with " + name_of(op));
+  return {op, component_of(dtype), component_of(dtype), op == ReduceOp::avg ? ranks : 1};
 }
 
 }  // namespace
@@ -168,7 +168,10 @@ void Communicator::all_reduce(const void* in, void* out, std::size_t count, DTyp
   if (impl_->alone()) copy_bytes(out, in, bytes);
   impl_->run(
       header_of(OpKind::all_reduce, bytes, dtype, op), timeout,
-      [&](Tier& tier, const Op& running) { tier.all_reduce(running, in, out, count, reduction); }, residual);
+      [&](Tier& tier, const Op& running) {
+        tier.all_reduce(running, in, out, bytes / size_of(reduction.in), reduction);
+      },
+      residual);
 }
 
 void Communicator::all_gather(const void* in, const std::vector<void*>& outs, std::size_t bytes, Timeout timeout,
@@ -193,7 +196,7 @@ void Communicator::reduce_scatter(const std::vector<const void*>& ins, void* out
   const std::size_t bytes = count * size_of(dtype);
   if (impl_->alone()) copy_bytes(out, ins[0], bytes);
   std::vector<Block> blocks;
-  for (const void* in : ins) blocks.push_back({in, count});
+  for (const void* in : ins) blocks.push_back({in, bytes / size_of(reduction.in)});
   impl_->run(
       header_of(OpKind::reduce_scatter, bytes, dtype, op), timeout,
       [&](Tier& tier, const Op& running) { tier.reduce_scatter(running, blocks, out, reduction); }, residual);

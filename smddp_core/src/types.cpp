@@ -7,8 +7,12 @@ namespace smddp {
 
 std::size_t size_of(DType type) {
   switch (type) {
+    case DType::c128:
+    case DType::i128:
+      return 16;
     case DType::f64:
     case DType::i64:
+    case DType::c64:
       return 8;
     case DType::f32:
     case DType::i32:
@@ -25,17 +29,45 @@ std::size_t size_of(DType type) {
   return 1;
 }
 
-DType accumulator_of(DType type) { return type == DType::f16 || type == DType::bf16 ? DType::f32 : type; }
+DType accumulator_of(DType type, ReduceOp op) {
+  switch (type) {
+    case DType::f16:
+    case DType::bf16:
+      return DType::f32;
+    case DType::u8:
+    case DType::i8:
+    case DType::i16:
+    case DType::i32:
+      return op == ReduceOp::avg ? DType::i64 : type;
+    case DType::i64:
+      return op == ReduceOp::avg ? DType::i128 : type;
+    default:
+      return type;
+  }
+}
+
+DType component_of(DType type) {
+  if (type == DType::c64) return DType::f32;
+  return type == DType::c128 ? DType::f64 : type;
+}
+
+bool can_reduce(DType type, ReduceOp op) {
+  if (op == ReduceOp::none || type == DType::bytes || type == DType::i128) return false;
+  if (component_of(type) != type) return op == ReduceOp::sum || op == ReduceOp::avg;
+  const bool bitwise = op == ReduceOp::band || op == ReduceOp::bor || op == ReduceOp::bxor;
+  const bool real = type == DType::f32 || type == DType::f64 || type == DType::f16 || type == DType::bf16;
+  return !(bitwise && real);
+}
 
 const char* name_of(DType type) {
-  static const char* const names[] = {"float32", "float64", "float16", "bfloat16", "uint8",
-                                      "int8",    "int16",   "int32",   "int64",    "bytes"};
+  static const char* const names[] = {"float32", "float64", "float16", "bfloat16",  "uint8",      "int8",  "int16",
+                                      "int32",   "int64",   "bytes",   "complex64", "complex128", "int128"};
   const auto index = static_cast<std::size_t>(type);
   return index < sizeof(names) / sizeof(names[0]) ? names[index] : "unknown type";
 }
 
 const char* name_of(ReduceOp op) {
-  static const char* const names[] = {"sum", "avg", "product", "min", "max", "none"};
+  static const char* const names[] = {"sum", "avg", "product", "min", "max", "band", "bor", "bxor", "none"};
   const auto index = static_cast<std::size_t>(op);
   return index < sizeof(names) / sizeof(names[0]) ? names[index] : "unknown reduction";
 }

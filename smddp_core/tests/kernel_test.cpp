@@ -61,6 +61,59 @@ TEST(Kernel, IntegersWrap) {
             std::numeric_limits<std::int64_t>::min());
 }
 
+TEST(Kernel, Bitwise) {
+  const std::vector<std::vector<std::int16_t>> in{{0x0FF0, -1}, {0x3C3C, 5}, {0x1111, 6}};
+  const auto on = [&](ReduceOp op) { return reduced<std::int16_t>(in, {op, DType::i16, DType::i16, 1}); };
+  EXPECT_EQ(on(ReduceOp::band), (std::vector<std::int16_t>{0x0FF0 & 0x3C3C & 0x1111, 4}));
+  EXPECT_EQ(on(ReduceOp::bor), (std::vector<std::int16_t>{0x0FF0 | 0x3C3C | 0x1111, -1}));
+  EXPECT_EQ(on(ReduceOp::bxor), (std::vector<std::int16_t>{0x0FF0 ^ 0x3C3C ^ 0x1111, -1 ^ 5 ^ 6}));
+}
+
+TEST(Kernel, AveragesOfIntegersDoNotWrap) {
+  const auto of = [](auto big, DType type) {
+    using T = decltype(big);
+    const auto result = reduced<T>({{std::numeric_limits<T>::max(), std::numeric_limits<T>::min()},
+                                    {std::numeric_limits<T>::max(), std::numeric_limits<T>::min()}},
+                                   {ReduceOp::avg, type, type, 2});
+    EXPECT_EQ(result[0], std::numeric_limits<T>::max()) << name_of(type);
+    EXPECT_EQ(result[1], std::numeric_limits<T>::min()) << name_of(type);
+  };
+  of(std::uint8_t{}, DType::u8);
+  of(std::int8_t{}, DType::i8);
+  of(std::int16_t{}, DType::i16);
+  of(std::int32_t{}, DType::i32);
+  of(std::int64_t{}, DType::i64);
+}
+
+// What the hierarchy does: a wide sum inside each host, then a sum of those, divided.
+TEST(Kernel, AveragesInTwoSteps) {
+  const std::int64_t big = std::numeric_limits<std::int64_t>::max();
+  const std::int64_t inputs[] = {big, big - 1};
+  const void* sources[] = {&inputs[0], &inputs[0]};
+  alignas(16) std::byte sums[2][16];
+  reduce_into(sums[0], sources, 2, 1, {ReduceOp::avg, DType::i64, DType::i128, 1});
+  sources[0] = sources[1] = &inputs[1];
+  reduce_into(sums[1], sources, 2, 1, {ReduceOp::avg, DType::i64, DType::i128, 1});
+  const void* partial[] = {sums[0], sums[1]};
+  std::int64_t average = 0;
+  reduce_into(&average, partial, 2, 1, {ReduceOp::avg, DType::i128, DType::i64, 4});
+  EXPECT_EQ(average, big - 1);
+  EXPECT_THROW(reduce_into(&average, partial, 2, 1, {ReduceOp::avg, DType::i8, DType::u8, 1}), UsageError);
+  EXPECT_THROW(reduce_into(&average, partial, 2, 1, {ReduceOp::sum, DType::i8, DType::i64, 1}), UsageError);
+}
+
+TEST(Kernel, NanWinsWhoeverHasIt) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const ReduceOp op : {ReduceOp::min, ReduceOp::max})
+    for (int holder = 0; holder < 3; ++holder) {
+      std::vector<std::vector<float>> in(3, {1.F, 2.F});
+      in[static_cast<std::size_t>(holder)][0] = nan;
+      const auto result = reduced<float>(in, {op, DType::f32, DType::f32, 1});
+      EXPECT_TRUE(std::isnan(result[0])) << name_of(op) << " with a NaN at " << holder;
+      EXPECT_EQ(result[1], 2.F);
+    }
+}
+
 // 256 + 1 + 1: each step alone rounds back to 256 in bf16 (8 bits), the sum 258 is representable.
 TEST(Kernel, Bfloat16RoundsOnce) {
   const auto result = reduced<std::uint16_t>({{bf16_of(256)}, {bf16_of(1)}, {bf16_of(1)}},

@@ -25,6 +25,10 @@ std::optional<DType> arithmetic_type(at::ScalarType type) {
       return DType::i32;
     case at::kLong:
       return DType::i64;
+    case at::kComplexFloat:
+      return DType::c64;
+    case at::kComplexDouble:
+      return DType::c128;
     default:
       return std::nullopt;
   }
@@ -44,6 +48,12 @@ std::optional<Reduce> reduce_op(const c10d::ReduceOp& op, at::ScalarType type) {
       return Reduce{ReduceOp::min, {}};
     case c10d::ReduceOp::MAX:
       return Reduce{ReduceOp::max, {}};
+    case c10d::ReduceOp::BAND:
+      return Reduce{ReduceOp::band, {}};
+    case c10d::ReduceOp::BOR:
+      return Reduce{ReduceOp::bor, {}};
+    case c10d::ReduceOp::BXOR:
+      return Reduce{ReduceOp::bxor, {}};
 #if SMDDP_TORCH_AT_LEAST(2, 0)
     case c10d::ReduceOp::PREMUL_SUM: {
       const auto* factor = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
@@ -66,8 +76,11 @@ bool can_move(const Tensors& tensors) {
 
 bool can_reduce(const Tensors& tensors, const c10d::ReduceOp& op) {
   if (!can_move(tensors)) return false;
-  for (const at::Tensor& tensor : tensors)
-    if (!arithmetic_type(tensor.scalar_type()) || !reduce_op(op, tensor.scalar_type())) return false;
+  for (const at::Tensor& tensor : tensors) {
+    const auto type = arithmetic_type(tensor.scalar_type());
+    const auto reduce = reduce_op(op, tensor.scalar_type());
+    if (!type || !reduce || !smddp::can_reduce(*type, reduce->op)) return false;
+  }
   return true;
 }
 

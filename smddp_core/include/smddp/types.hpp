@@ -8,13 +8,15 @@
 
 namespace smddp {
 
-/// Element type of a buffer. `bytes` is for operations that only move data: one element is one byte.
-enum class DType : std::uint8_t { f32, f64, f16, bf16, u8, i8, i16, i32, i64, bytes };
+/// Element type of a buffer. `bytes` is for operations that only move data: one element is one byte. `c64` and `c128`
+/// are pairs of f32 and f64. `i128` is not for callers: it holds sums of i64 until they are divided.
+enum class DType : std::uint8_t { f32, f64, f16, bf16, u8, i8, i16, i32, i64, bytes, c64, c128, i128 };
 
 /// How elements of several ranks become one. `none` for operations that only move data.
-/// `avg` is the sum divided by the number of ranks (integers: truncated towards zero).
-/// Integer sums and products wrap modulo 2^bits, as torch's do.
-enum class ReduceOp : std::uint8_t { sum, avg, product, min, max, none };
+/// `avg` is the sum divided by the number of ranks (integers: the exact sum, truncated towards zero).
+/// Integer sums and products wrap modulo 2^bits, as torch's do. `min` and `max` of floats give NaN where any rank has
+/// one, as torch's do. `band`, `bor` and `bxor` are bitwise, for integers; complex types have `sum` and `avg` only.
+enum class ReduceOp : std::uint8_t { sum, avg, product, min, max, band, bor, bxor, none };
 
 /// What is asked of the group.
 enum class OpKind : std::uint8_t { barrier, broadcast, all_reduce, all_gather, reduce_scatter };
@@ -23,8 +25,15 @@ constexpr std::size_t kOpKinds = 5;
 /// Size of one element, in bytes.
 std::size_t size_of(DType type);
 
-/// The type sums of `type` are held in: f32 for f16 and bf16 (rounded once, at the end), `type` itself otherwise.
-DType accumulator_of(DType type);
+/// The type partial results are held in: f32 for f16 and bf16 (rounded once, at the end), a wider integer for averages
+/// of integers (the sum must not wrap before it is divided), `type` itself otherwise.
+DType accumulator_of(DType type, ReduceOp op);
+
+/// f32 for c64, f64 for c128, `type` itself otherwise.
+DType component_of(DType type);
+
+/// Whether the library has this reduction for elements of this type.
+bool can_reduce(DType type, ReduceOp op);
 
 const char* name_of(DType type);
 const char* name_of(ReduceOp op);

@@ -13,11 +13,13 @@ constexpr std::size_t kBlocks = 8;
 constexpr std::size_t kSmallestBlock = std::size_t{256} << 10;
 
 // Sums inside a host: unrounded and undivided.
-Reduction inner(const Reduction& reduction) { return {reduction.op, reduction.in, accumulator_of(reduction.in), 1}; }
+Reduction inner(const Reduction& reduction) {
+  return {reduction.op, reduction.in, accumulator_of(reduction.in, reduction.op), 1};
+}
 
 // Sums between hosts: of what inner() left, divided and rounded.
 Reduction outer(const Reduction& reduction) {
-  return {reduction.op, accumulator_of(reduction.in), reduction.out, reduction.divisor};
+  return {reduction.op, accumulator_of(reduction.in, reduction.op), reduction.out, reduction.divisor};
 }
 
 Block run_of(const Block& block, std::size_t at, std::size_t step, std::size_t width) {
@@ -138,14 +140,15 @@ void Hierarchy::all_reduce_small(const Op& op, const void* in, void* out, std::s
 }
 
 void Hierarchy::all_reduce(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) {
-  const std::size_t wide = count * size_of(accumulator_of(reduction.in));
+  const std::size_t wide = count * size_of(accumulator_of(reduction.in, reduction.op));
   // Inside a host, all_reduce() knows no type but the input's.
-  if (accumulator_of(reduction.in) == reduction.in &&
+  if (accumulator_of(reduction.in, reduction.op) == reduction.in &&
       wide <= rail_->settings().one_shot_bytes / static_cast<std::size_t>(topology_.local_size()))
     return all_reduce_small(op, in, out, count, reduction);
   const std::size_t in_width = size_of(reduction.in);
   const std::size_t out_width = size_of(reduction.out);
-  const std::size_t step = std::max<std::size_t>(step_of(wide) / size_of(accumulator_of(reduction.in)), 1);
+  const std::size_t step =
+      std::max<std::size_t>(step_of(wide) / size_of(accumulator_of(reduction.in, reduction.op)), 1);
   std::size_t mine = 0;
   const int locals = topology_.local_size();
   for (std::size_t at = 0; at < count; at += step)

@@ -11,14 +11,14 @@ namespace smddp {
 struct Reduction {
   ReduceOp op = ReduceOp::sum;  ///< `avg` sums; the division is `divisor`.
   DType in = DType::f32;        ///< Type of the sources.
-  DType out = DType::f32;       ///< Type of the result: `in`, or one of in/out is f32 where the other is f16 or bf16.
+  DType out = DType::f32;       ///< Type of the result: `in`, or one of the two is accumulator_of() the other.
   int divisor = 1;              ///< Applied once to the finished sum, before rounding.
 };
 
 /// dst[i] = (sources[0][i] op sources[1][i] op ...) / divisor, strictly in the order of the sources, for i < count.
 /// `dst` may be one of the sources, else it must not overlap any. f16 and bf16 are accumulated in f32, rounded to
-/// nearest even once. min and max keep the earlier operand when the comparison is false (a NaN in a later operand is
-/// ignored, as gloo does).
+/// nearest even once; averages of integers are summed wide enough. min and max keep the earlier of equal operands (-0
+/// and +0), and a NaN.
 /// @throws UsageError for type pairs other than the ones above.
 void reduce_into(void* dst, const void* const* sources, int source_count, std::size_t count,
                  const Reduction& reduction);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from datetime import timedelta
@@ -137,12 +138,57 @@ class Checks:
             dist.all_reduce(tensor)
             self.same(tensor, torch.full((4, 3), float(self.size)))
 
+    def bits_and_pairs(self) -> None:
+        """Bitwise reductions of integers and bools, averages that would wrap, NaN, complex sums."""
+        rank, size = self.rank, self.size
+        for dtype in (torch.uint8, torch.int32, torch.int64):
+            own = [torch.tensor([1 << r, 6, 7 * r]).to(dtype) for r in range(size)]
+            for op, combine in (
+                (dist.ReduceOp.BAND, torch.bitwise_and),
+                (dist.ReduceOp.BOR, torch.bitwise_or),
+                (dist.ReduceOp.BXOR, torch.bitwise_xor),
+            ):
+                found = own[rank].clone()
+                dist.all_reduce(found, op=op)
+                self.same(found, functools.reduce(combine, own), what=(dtype, op))
+        flags = [torch.tensor([True, r == 0, False]) for r in range(size)]
+        for op, expected in (
+            (dist.ReduceOp.SUM, [True, True, False]),
+            (dist.ReduceOp.BAND, [True, size == 1, False]),
+            (dist.ReduceOp.BXOR, [size % 2 == 1, True, False]),
+        ):
+            found = flags[rank].clone()
+            dist.all_reduce(found, op=op)
+            self.same(found, torch.tensor(expected), what=op)
+        for dtype in INTEGERS:
+            limits = torch.iinfo(dtype)
+            found = torch.tensor([limits.max, limits.min], dtype=dtype)
+            dist.all_reduce(found, op=dist.ReduceOp.AVG)
+            self.same(found, torch.tensor([limits.max, limits.min], dtype=dtype), what=dtype)
+        for holder in range(size):
+            found = torch.tensor([float("nan") if rank == holder else 1.0, 2.0])
+            dist.all_reduce(found, op=dist.ReduceOp.MAX)
+            self.same(found.isnan(), torch.tensor([True, False]), what=holder)
+        pairs = torch.full((1001,), complex(rank, 1), dtype=torch.complex64)
+        dist.all_reduce(pairs)
+        self.same(pairs, torch.full((1001,), complex(sum(range(size)), size), dtype=torch.complex64))
+
+    def coalesced(self) -> None:
+        """Tensors that share a buffer and tensors that do not, of several types and layouts, in one call."""
+        assert dist.group.WORLD is not None
+        shapes: list[tuple[int, ...]] = [(3,), (), (0,), (4, 5), (100_000,), (7,), (60_000,), (2, 3), (50_000,)]
+        for dtype in (torch.float32, torch.bfloat16, torch.int64):
+            tensors = [torch.full(shape, self.rank + i).to(dtype) for i, shape in enumerate(shapes)]
+            tensors.append(torch.ones(3, 4).t())
+            dist.group.WORLD.allreduce_coalesced(tensors, dist.AllreduceCoalescedOptions()).wait()
+            for i, shape in enumerate(shapes):
+                expected = torch.full(shape, sum(r + i for r in range(self.size))).to(dtype)
+                self.same(tensors[i], expected, what=(dtype, shape))
+            self.same(tensors[-1], torch.full((4, 3), float(self.size)))
+
     def fallbacks(self) -> None:
         """What gloo carries out within the group."""
         rank, size = self.rank, self.size
-        flags = torch.tensor([1 << rank, 6])
-        dist.all_reduce(flags, op=dist.ReduceOp.BOR)
-        self.same(flags, torch.tensor([(1 << size) - 1, 6]))
         sparse = torch.sparse_coo_tensor(torch.tensor([[rank]]), torch.ones(1), (size,))
         dist.all_reduce(sparse)
         self.same(sparse.to_dense(), torch.ones(size))
@@ -210,6 +256,8 @@ def main() -> None:
     checks.reductions()
     checks.movements()
     checks.layouts()
+    checks.bits_and_pairs()
+    checks.coalesced()
     checks.fallbacks()
     checks.asynchronous()
     checks.groups()
