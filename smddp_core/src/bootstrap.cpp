@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <fstream>
@@ -40,12 +41,6 @@ void throw_if_refusal(const std::string& text) {
   std::getline(in >> std::ws, reason, '\0');
   throw_error(static_cast<ErrorKind>(kind), reason);
 }
-
-// Takes the segment's name away on every way out of a scope.
-struct UnlinkLater {
-  const std::string name;
-  ~UnlinkLater() { Arena::unlink(name); }
-};
 
 class Bootstrap {
  public:
@@ -213,15 +208,14 @@ class Bootstrap {
     Arena::Layout layout;
     layout.ranks = links.topology.local_size();
     layout.nonce = table.nonce;
-    // Every rank's lane of a reduce-scatter must hold a useful run of elements.
-    layout.slot_bytes = std::max(env_.shm_chunk_bytes, static_cast<std::size_t>(layout.ranks) * std::size_t{1024});
+    layout.chunk_bytes = env_.shm_chunk_bytes;
     const std::string key = "arena/" + std::to_string(links.topology.host);
     if (links.topology.local_rank != 0) {
-      const std::string name = get(key);
-      if (name[0] != '/') throw Error(ErrorKind::system, name);
+      const std::string address = get(key);
+      if (!Segment::is_address(address)) throw Error(ErrorKind::system, address);
       const std::string mapped = "mapped/" + std::to_string(options_.rank);
       try {
-        Arena arena = Arena::open(name, layout);
+        Arena arena = Arena::open(address, layout, deadline_);
         store_.set(mapped, kReady);
         return arena;
       } catch (const Error& error) {
@@ -231,14 +225,14 @@ class Bootstrap {
     }
     try {
       Arena arena = Arena::create(layout);
-      // Without a name the memory is freed when the last process ends, however it ends.
-      const UnlinkLater unlink{arena.name()};
-      store_.set(key, arena.name());
+      store_.set(key, arena.address());
       for (const int rank : links.topology.local())
         if (rank != options_.rank) {
           const std::string state = get("mapped/" + std::to_string(rank));
           if (state != kReady) throw Error(ErrorKind::system, state);
         }
+      // Without an address the memory is freed when the last process ends, however it ends.
+      arena.hide();
       return arena;
     } catch (const Error& error) {
       store_.set(key, error.what());
@@ -276,13 +270,19 @@ class Bootstrap {
   void build_tier(Links& links, std::optional<Arena> arena) {
     const Env& env = env_;
     const Topology& topology = links.topology;
-    std::unique_ptr<Tier> host;
+    std::unique_ptr<HostTier> host;
     if (arena && links.wire)
       arena->while_waiting([wire = links.wire.get()](const Op& op) {
         if (!wire->idle()) wire->progress(op);
         return !wire->idle();
       });
-    if (arena) host = std::make_unique<HostTier>(std::move(*arena), env.one_shot_bytes);
+    if (arena) {
+      host = std::make_unique<HostTier>(std::move(*arena), env.one_shot_bytes);
+      host->tune(Op{OpHeader{}, deadline_}, env.shm_stores);
+      if (env.info && topology.local_rank == 0)
+        std::fprintf(stderr, "smddp %s: group %s, host %d: %s\n", version(), options_.name.c_str(), topology.host,
+                     host->description().c_str());
+    }
     if (topology.path == Path::host) {
       links.tier = std::move(host);
     } else if (topology.path == Path::flat) {

@@ -66,6 +66,15 @@ bool read_cpus(Env& env, const std::string& text) {
   return cpus_from(text).has_value();
 }
 
+bool read_chunk(Env& env, const std::string& text) {
+  return read_size<&Env::shm_chunk_bytes, 0>(env, text) && (env.shm_chunk_bytes == 0 || env.shm_chunk_bytes >= 4096);
+}
+
+bool read_stores(Env& env, const std::string& text) {
+  env.shm_stores = text == "auto" ? "" : text;
+  return text == "auto" || text == "cached" || text == "streaming";
+}
+
 const char* const kNets[] = {"auto", "tcp", "fabric"};
 
 bool read_net(Env& env, const std::string& text) {
@@ -124,8 +133,10 @@ const Row kRows[] = {
      read_size<&Env::fabric_segment_bytes, 4096>, write_number<&Env::fabric_segment_bytes>},
     {"SMDDP_HOST_ID", Scope::process, "a word without white space", read_word<&Env::host_id>,
      write_text<&Env::host_id>},
-    {"SMDDP_SHM_CHUNK_BYTES", Scope::group, "a whole number of at least 4096", read_size<&Env::shm_chunk_bytes, 4096>,
+    {"SMDDP_SHM_CHUNK_BYTES", Scope::group, "0 (by the L2 cache) or a whole number of at least 4096", read_chunk,
      write_number<&Env::shm_chunk_bytes>},
+    {"SMDDP_SHM_STORES", Scope::group, "cached, streaming or auto", read_stores,
+     [](const Env& env) { return env.shm_stores.empty() ? std::string("auto") : env.shm_stores; }},
     {"SMDDP_ONE_SHOT_BYTES", Scope::group, "a whole number of at least 0", read_size<&Env::one_shot_bytes, 0>,
      write_number<&Env::one_shot_bytes>},
     {"SMDDP_NET_BLOCK_BYTES", Scope::group, "a whole number of at least 4096", read_size<&Env::net_block_bytes, 4096>,

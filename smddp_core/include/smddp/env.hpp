@@ -40,10 +40,15 @@ struct Env {
   /// several hosts on one machine. Default: boot id and device number of /dev/shm.
   std::string host_id;
 
-  /// SMDDP_SHM_CHUNK_BYTES [group]: size of one of the two slots a rank has in the host's segment. Default 1 MiB, about
-  /// an L2 cache: 64 KiB and 8 MiB were both 1.5 to 2 times slower at 128 MiB. At least 4 KiB. The segment takes
-  /// 2 x ranks x this from /dev/shm for each group.
-  std::size_t shm_chunk_bytes = std::size_t{1} << 20;
+  /// SMDDP_SHM_CHUNK_BYTES [group]: most that a rank writes to shared memory at a time. 0 (default): the L2 cache of
+  /// the host's first rank, from 64 KiB to 1 MiB, less where a host has more than 8 ranks (64 KiB and 8 MiB were
+  /// both 1.5 to 2 times slower than 1 MiB at 128 MiB). Else at least 4 KiB. A group takes 4 x ranks x this of a host's
+  /// memory.
+  std::size_t shm_chunk_bytes = 0;
+
+  /// SMDDP_SHM_STORES [group]: how shared memory is written: `cached`, `streaming` (past the caches) or `auto` (empty
+  /// here): each host measures both when the group is made, and takes what is faster.
+  std::string shm_stores;
 
   /// SMDDP_ONE_SHOT_BYTES [group]: an all-reduce up to this size is summed by every rank alone, which saves one of two
   /// waits. Default 32 KiB; bounded by the chunk.

@@ -5,13 +5,20 @@
 #include "memory.hpp"
 
 namespace smddp {
+namespace {
+
+// Bytes summed at a time, so that the sum is still in L1 when it is copied on.
+constexpr std::size_t kTileBytes = std::size_t{8} << 10;
+
+}  // namespace
+
 HostTier::HostTier(Arena arena, std::size_t one_shot_bytes)
     : arena_(std::move(arena)),
-      one_shot_bytes_(std::min(one_shot_bytes, arena_.slot_bytes())),
+      one_shot_bytes_(std::min(one_shot_bytes, arena_.chunk_bytes())),
       sources_(static_cast<std::size_t>(arena_.size())) {}
 
 void HostTier::barrier(const Op& op) {
-  const std::uint64_t round = arena_.begin(op);
+  const Arena::Round round = arena_.begin(op, 0);
   arena_.publish(op, round);
   arena_.await_all_published(op, round, true);
 }
@@ -19,9 +26,9 @@ void HostTier::barrier(const Op& op) {
 void HostTier::broadcast(const Op& op, void* data, std::size_t bytes, int root) {
   std::size_t at = 0;
   do {
-    const std::size_t n = std::min(bytes - at, arena_.slot_bytes());
-    const std::uint64_t round = arena_.begin(op);
-    if (rank() == root) copy_bytes(arena_.slot(root, round), bytes_at(data, at), n);
+    const std::size_t n = std::min(bytes - at, arena_.chunk_bytes());
+    const Arena::Round round = arena_.begin(op, n);
+    if (rank() == root) write(arena_.slot(root, round), bytes_at(data, at), n);
     arena_.publish(op, round);
     // Everybody looks at everybody's header once; after that only the root is waited for.
     if (at == 0)
@@ -39,11 +46,11 @@ void HostTier::all_gather(const Op& op, const std::vector<MutableBlock>& blocks)
   std::size_t at = 0;
   do {
     const auto piece = [&](const MutableBlock& block) {
-      return block.bytes > at ? std::min(block.bytes - at, arena_.slot_bytes()) : 0;
+      return block.bytes > at ? std::min(block.bytes - at, arena_.chunk_bytes()) : 0;
     };
-    const std::uint64_t round = arena_.begin(op);
+    const Arena::Round round = arena_.begin(op, std::min(longest - at, arena_.chunk_bytes()));
     const MutableBlock& mine = blocks[static_cast<std::size_t>(rank())];
-    if (piece(mine) > 0) copy_bytes(arena_.slot(rank(), round), bytes_at(mine.data, at), piece(mine));
+    if (piece(mine) > 0) write(arena_.slot(rank(), round), bytes_at(mine.data, at), piece(mine));
     arena_.publish(op, round);
     arena_.await_all_published(op, round, at == 0);
     for (int k = 1; k < size(); ++k) {
@@ -51,7 +58,7 @@ void HostTier::all_gather(const Op& op, const std::vector<MutableBlock>& blocks)
       const MutableBlock& theirs = blocks[static_cast<std::size_t>(r)];
       if (piece(theirs) > 0) copy_bytes(bytes_at(theirs.data, at), arena_.slot(r, round), piece(theirs));
     }
-    at += arena_.slot_bytes();
+    at += arena_.chunk_bytes();
   } while (at < longest);
 }
 
@@ -60,19 +67,20 @@ void HostTier::reduce_scatter(const Op& op, const std::vector<Block>& blocks, vo
   std::size_t longest = 0;
   for (const Block& block : blocks) longest = std::max(longest, block.count);
   // A slot is cut into one lane for each receiver.
-  const std::size_t lane = arena_.slot_bytes() / static_cast<std::size_t>(size()) / 64 * 64;
-  const std::size_t step = lane / width;
+  const std::size_t most = arena_.chunk_bytes() / static_cast<std::size_t>(size()) / 64 * 64;
+  const std::size_t lane = std::min(most, (longest * width + 63) / 64 * 64);
+  const std::size_t step = std::max<std::size_t>(1, lane / width);
   std::size_t at = 0;
   do {
     const auto piece = [&](int r) {
       const std::size_t count = blocks[static_cast<std::size_t>(r)].count;
       return count > at ? std::min(count - at, step) : 0;
     };
-    const std::uint64_t round = arena_.begin(op);
+    const Arena::Round round = arena_.begin(op, lane * static_cast<std::size_t>(size()));
     for (int r = 0; r < size(); ++r)
       if (r != rank() && piece(r) > 0)
-        copy_bytes(arena_.slot(rank(), round) + static_cast<std::size_t>(r) * lane,
-                   bytes_at(blocks[static_cast<std::size_t>(r)].data, at * width), piece(r) * width);
+        write(arena_.slot(rank(), round) + static_cast<std::size_t>(r) * lane,
+              bytes_at(blocks[static_cast<std::size_t>(r)].data, at * width), piece(r) * width);
     arena_.publish(op, round);
     arena_.await_all_published(op, round, at == 0);
     if (piece(rank()) > 0) {
@@ -89,15 +97,19 @@ void HostTier::reduce_scatter(const Op& op, const std::vector<Block>& blocks, vo
 void HostTier::all_reduce(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) {
   const std::size_t width = size_of(reduction.in);
   if (count * width <= one_shot_bytes_) return one_shot(op, in, out, count, reduction);
-  const std::size_t step = arena_.slot_bytes() / width;
-  for (std::size_t at = 0; at < count; at += step)
-    all_reduce_chunk(op, bytes_at(in, at * width), bytes_at(out, at * width), std::min(step, count - at), reduction,
-                     at == 0);
+  const std::size_t step = arena_.chunk_bytes() / width;
+  for (std::size_t at = 0; at < count; at += step) {
+    Chunk chunk{{}, bytes_at(in, at * width), bytes_at(out, at * width), std::min(step, count - at)};
+    copy_in(op, chunk, width);
+    reduce_own(op, chunk, reduction, at == 0);
+    copy_out(op, chunk, width);
+  }
 }
 
 void HostTier::one_shot(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) {
-  const std::uint64_t round = arena_.begin(op);
-  copy_bytes(arena_.slot(rank(), round), in, count * size_of(reduction.in));
+  const std::size_t bytes = count * size_of(reduction.in);
+  const Arena::Round round = arena_.begin(op, bytes);
+  write(arena_.slot(rank(), round), in, bytes);
   arena_.publish(op, round);
   arena_.await_all_published(op, round, true);
   if (count == 0) return;
@@ -105,31 +117,40 @@ void HostTier::one_shot(const Op& op, const void* in, void* out, std::size_t cou
   reduce_into(out, sources_.data(), size(), count, reduction);
 }
 
-// The part this rank sums never enters its slot as input, so the slot has room for the sum in the same place.
-void HostTier::all_reduce_chunk(const Op& op, const std::byte* in, std::byte* out, std::size_t count,
-                                const Reduction& reduction, bool first) {
+// The part that this rank sums never enters its slot as input, so the slot has room for the sum in the same place.
+void HostTier::copy_in(const Op& op, Chunk& chunk, std::size_t width) {
+  const Part own = part_of(chunk.count, size(), rank());
+  const std::size_t end = own.first + own.count;
+  chunk.round = arena_.begin(op, chunk.count * width);
+  std::byte* mine = arena_.slot(rank(), chunk.round);
+  write(mine, chunk.in, own.first * width);
+  write(mine + end * width, chunk.in + end * width, (chunk.count - end) * width);
+  arena_.publish(op, chunk.round);
+}
+
+void HostTier::reduce_own(const Op& op, const Chunk& chunk, const Reduction& reduction, bool first) {
   const std::size_t width = size_of(reduction.in);
-  const Part own = part_of(count, size(), rank());
-  const std::size_t own_end = own.first + own.count;
-  const std::uint64_t round = arena_.begin(op);
-  std::byte* mine = arena_.slot(rank(), round);
-  copy_bytes(mine, in, own.first * width);
-  copy_bytes(mine + own_end * width, in + own_end * width, (count - own_end) * width);
-  arena_.publish(op, round);
-  arena_.await_all_published(op, round, first);
-  if (own.count > 0) {
+  const Part own = part_of(chunk.count, size(), rank());
+  const std::size_t end = own.first + own.count;
+  const std::size_t tile = kTileBytes / width;
+  arena_.await_all_published(op, chunk.round, first);
+  for (std::size_t at = own.first; at < end; at += tile) {
+    const std::size_t n = std::min(tile, end - at);
     for (int r = 0; r < size(); ++r)
-      sources_[static_cast<std::size_t>(r)] = (r == rank() ? in : arena_.slot(r, round)) + own.first * width;
-    reduce_into(mine + own.first * width, sources_.data(), size(), own.count, reduction);
+      sources_[static_cast<std::size_t>(r)] = (r == rank() ? chunk.in : arena_.slot(r, chunk.round)) + at * width;
+    reduce_into(chunk.out + at * width, sources_.data(), size(), n, reduction);
+    write(arena_.slot(rank(), chunk.round) + at * width, chunk.out + at * width, n * width);
   }
-  arena_.signal_reduced(round);
-  copy_bytes(out + own.first * width, mine + own.first * width, own.count * width);
+  arena_.signal_reduced(chunk.round);
+}
+
+void HostTier::copy_out(const Op& op, const Chunk& chunk, std::size_t width) {
   for (int k = 1; k < size(); ++k) {
     const int r = (rank() + k) % size();
-    const Part part = part_of(count, size(), r);
+    const Part part = part_of(chunk.count, size(), r);
     if (part.count == 0) continue;
-    arena_.await(op, r, Arena::Phase::reduced, round);
-    copy_bytes(out + part.first * width, arena_.slot(r, round) + part.first * width, part.count * width);
+    arena_.await(op, r, Arena::Phase::reduced, chunk.round);
+    copy_bytes(chunk.out + part.first * width, arena_.slot(r, chunk.round) + part.first * width, part.count * width);
   }
 }
 

@@ -3,9 +3,11 @@
 // Steps (waits for other ranks) and bytes copied into or out of shared memory by each of n ranks, for a message of B
 // bytes:
 //   all_reduce, small   1 step    B in, (n-1)B read            everybody sums everything
-//   all_reduce, large   2 steps   B in, 2(n-1)/n B read        each chunk: sum own part, publish it, copy the others'
-//   sums reduce_scatter      1 step    (n-1)/n B in, (n-1)/n B read all_gather          1 step    B/n in, (n-1)/n B
-//   read broadcast           1 step    B in at the root, B read elsewhere
+//   all_reduce, large   2 steps   B in, 2(n-1)/n B read        chunks: sum own part, publish it, copy the others' sums
+//   reduce_scatter      1 step    (n-1)/n B in, (n-1)/n B read
+//   all_gather          1 step    B/n in, (n-1)/n B read
+//   broadcast           1 step    B in at the root, B read elsewhere
+// Messages go in chunks of about an L2 cache.
 #pragma once
 
 #include "collective/tier.hpp"
@@ -18,6 +20,14 @@ class HostTier final : public Tier {
   /// @param one_shot_bytes see Env::one_shot_bytes.
   HostTier(Arena arena, std::size_t one_shot_bytes);
 
+  /// The first thing all ranks of the host do together: they learn how to wait for one another and how to write what
+  /// others read. The host's first rank decides the latter, by `stores` (SMDDP_SHM_STORES) or, where that is empty, by
+  /// what a chunk takes each way; about a millisecond.
+  void tune(const Op& op, const std::string& stores);
+
+  /// "cached stores (chunk 43 us, streaming 88 us), chunks of 1024 KiB, spinning"; the times on the host's first rank.
+  std::string description() const;
+
   int rank() const override { return arena_.local_rank(); }
   int size() const override { return arena_.size(); }
   void barrier(const Op& op) override;
@@ -28,12 +38,25 @@ class HostTier final : public Tier {
   void all_reduce(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) override;
 
  private:
+  /// A chunk of an all-reduce.
+  struct Chunk {
+    Arena::Round round;
+    const std::byte* in = nullptr;
+    std::byte* out = nullptr;
+    std::size_t count = 0;
+  };
+
   void one_shot(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction);
-  void all_reduce_chunk(const Op& op, const std::byte* in, std::byte* out, std::size_t count,
-                        const Reduction& reduction, bool first);
+  void copy_in(const Op& op, Chunk& chunk, std::size_t width);
+  void reduce_own(const Op& op, const Chunk& chunk, const Reduction& reduction, bool first);
+  void copy_out(const Op& op, const Chunk& chunk, std::size_t width);
+  void write(void* to, const void* from, std::size_t bytes) { copy_with(stores_, to, from, bytes); }
+  double time_of_chunk(const Op& op, Stores stores, Scratch& memory);
 
   Arena arena_;
   std::size_t one_shot_bytes_;
+  Stores stores_ = Stores::cached;
+  std::string probed_;
   std::vector<const void*> sources_;
 };
 

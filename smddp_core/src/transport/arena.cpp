@@ -1,21 +1,16 @@
 #include "transport/arena.hpp"
 
-#include <fcntl.h>
 #include <linux/futex.h>
 #include <sched.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <algorithm>
 #include <climits>
-#include <cstring>
-#include <sstream>
 #include <utility>
 
 #include "smddp/errors.hpp"
+#include "transport/cores.hpp"
 
 namespace smddp {
 
@@ -26,24 +21,26 @@ struct alignas(128) Arena::Lane {
   std::atomic<std::uint64_t> reduced;
   std::atomic<std::uint32_t> bell;      // futex word: changes with every signal
   std::atomic<std::uint32_t> sleepers;  // ranks that sleep on the bell
-  OpHeader announced[kSlots];
+  cpu_set_t cores;                      // that the rank may use
+  OpHeader announced[kUnits];           // of the last rounds, each of which has at least a unit
 };
 
 struct alignas(128) Arena::Header {
   std::uint64_t magic;
   std::uint32_t ranks;
-  std::uint64_t slot_bytes;
+  std::uint64_t chunk_bytes;
   Nonce nonce;
+  std::atomic<Stores> stores;
 };
 
 namespace {
 
-constexpr std::uint64_t kMagic = 0x31414E4552415344;  // "DSARENA1"
+constexpr std::uint64_t kMagic = 0x32414E4552415344;  // "DSARENA2"
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "counters are shared between processes");
 
-// With a core for each rank the peer is usually a few microseconds away: spin for about 20. With fewer, spinning only
-// keeps the awaited rank from running (4 ranks on 2 cores, 4 KiB: 53 us with 2000 spins, 4 us with 20).
-constexpr int kSpinsOwnCore = 2000;
+// With a core for each rank the peer is usually a few microseconds away. With fewer, spinning only keeps the awaited
+// rank from running (4 ranks on 2 cores, 4 KiB: 53 us with 2000 spins, 4 us with 20).
+constexpr std::chrono::microseconds kSpinTime{40};
 constexpr int kSpinsShared = 20;
 constexpr int kYields = 50;
 // A sleeper looks for dead peers and aborts this often.
@@ -51,6 +48,14 @@ constexpr long kNapNanoseconds = 10'000'000;
 // The same while the wire has something to move: socket buffers bridge this much time at 40 Gbit/s.
 constexpr long kBusyNapNanoseconds = 200'000;
 constexpr std::chrono::milliseconds kPatience{200};
+
+// About an L2 cache: 64 KiB and 8 MiB were both 1.5 to 2 times slower at 128 MiB.
+constexpr std::size_t kMostChunk = std::size_t{1} << 20;
+// Many ranks take less each, since a host's rings together should not take more than this.
+constexpr std::size_t kRings = std::size_t{32} << 20;
+// Chunks do not get smaller than this, for many ranks or for lack of memory.
+constexpr std::size_t kLeastChunk = std::size_t{64} << 10;
+constexpr std::size_t kPage = 4096;
 
 std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -62,136 +67,142 @@ void relax() {
 #endif
 }
 
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return ::sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+// A pause takes from 4 to 140 cycles, depending on the processor.
+int spins_in(std::chrono::nanoseconds time) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int kSample = 500;
+  auto shortest = std::chrono::nanoseconds::max();
+  for (int turn = 0; turn < 3; ++turn) {
+    const auto start = Clock::now();
+    for (int i = 0; i < kSample; ++i) relax();
+    shortest = std::min(shortest, std::chrono::nanoseconds(Clock::now() - start));
+  }
+  return static_cast<int>(time.count() * kSample / std::max<long>(shortest.count(), kSample));
+}
+
+std::size_t automatic_chunk(int ranks, std::size_t chunks) {
+  const std::size_t cache = l2_cache_bytes();
+  const std::size_t rings = chunks * static_cast<std::size_t>(ranks);
+  std::size_t chunk = kMostChunk;
+  while (chunk > kLeastChunk && ((cache > 0 && chunk > cache) || chunk * rings > kRings)) chunk /= 2;
+  return chunk;
 }
 
 long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, const timespec* timeout) {
   return ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, timeout, nullptr, 0);
 }
 
-std::string megabytes(double bytes) {
-  std::ostringstream text;
-  text.precision(1);
-  text << std::fixed << bytes / (1 << 20) << " MiB";
-  return text.str();
-}
-
-[[noreturn]] void throw_too_small(std::size_t bytes, int error_number) {
-  struct statvfs fs{};
-  const bool known = ::statvfs("/dev/shm", &fs) == 0;
-  const double unit = static_cast<double>(fs.f_frsize);
-  throw Error(ErrorKind::system,
-              "smddp: cannot reserve " + megabytes(static_cast<double>(bytes)) + " of shared memory (" +
-                  std::strerror(error_number) + "); /dev/shm has " +
-                  (known ? megabytes(unit * static_cast<double>(fs.f_bavail)) + " free of " +
-                               megabytes(unit * static_cast<double>(fs.f_blocks))
-                         : "an unknown size") +
-                  ". Give the container more (docker run --shm-size), or set a smaller SMDDP_SHM_CHUNK_BYTES, or "
-                  "SMDDP_TRANSPORT=tcp");
-}
-
 }  // namespace
 
+std::size_t Arena::rings_offset(int ranks) {
+  return round_up(sizeof(Header) + static_cast<std::size_t>(ranks) * sizeof(Lane), kPage);
+}
+
+std::size_t Arena::bytes_for(const Layout& layout) {
+  return rings_offset(layout.ranks) + static_cast<std::size_t>(layout.ranks) * kChunks * layout.chunk_bytes;
+}
+
 Arena Arena::create(const Layout& layout) {
-  const Nonce random = make_nonce();
-  const std::string name = "/smddp-" + std::string(random.begin(), random.end());
-  const int fd = ::shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
-  if (fd < 0) throw_system("shm_open " + name, errno);
-  try {
-    Arena arena(fd, name, layout);
-    auto* header = reinterpret_cast<Header*>(arena.base_);
-    header->magic = kMagic;
-    header->ranks = static_cast<std::uint32_t>(layout.ranks);
-    header->slot_bytes = arena.layout_.slot_bytes;
-    header->nonce = layout.nonce;
-    return arena;
-  } catch (...) {
-    ::shm_unlink(name.c_str());
-    throw;
+  const bool automatic = layout.chunk_bytes == 0;
+  Layout chosen = layout;
+  // Every rank's lane of a reduce-scatter must hold a useful run of elements.
+  const std::size_t least = static_cast<std::size_t>(layout.ranks) * std::size_t{1024};
+  chosen.chunk_bytes = automatic ? automatic_chunk(layout.ranks, kChunks) : layout.chunk_bytes;
+  chosen.chunk_bytes = round_up(std::max(chosen.chunk_bytes, least), kPage);
+  for (;;) {
+    try {
+      Arena arena(Segment::create(bytes_for(chosen), layout.nonce), chosen);
+      Header& header = arena.header();
+      header.magic = kMagic;
+      header.ranks = static_cast<std::uint32_t>(layout.ranks);
+      header.chunk_bytes = chosen.chunk_bytes;
+      header.nonce = layout.nonce;
+      return arena;
+    } catch (const Error&) {
+      if (!automatic || chosen.chunk_bytes / 2 < std::max(kLeastChunk, least)) throw;
+      chosen.chunk_bytes = round_up(chosen.chunk_bytes / 2, kPage);
+    }
   }
 }
 
-Arena Arena::open(const std::string& name, const Layout& layout) {
-  const int fd = ::shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600);
-  if (fd < 0)
-    throw_system("shm_open " + name + " (ranks that look like one host do not share /dev/shm; set SMDDP_TRANSPORT=tcp)",
-                 errno);
-  Arena arena(fd, name, layout);
-  const auto* header = reinterpret_cast<const Header*>(arena.base_);
-  if (header->magic != kMagic || header->ranks != static_cast<std::uint32_t>(layout.ranks) ||
-      header->slot_bytes != arena.layout_.slot_bytes || header->nonce != layout.nonce)
-    throw Error(ErrorKind::system,
-                "smddp: shared memory " + name +
-                    " is not this group's (different SMDDP_SHM_CHUNK_BYTES on the ranks of a host?)");
-  return arena;
+Arena Arena::open(const std::string& address, const Layout& layout, const Deadline& deadline) {
+  Segment segment = Segment::open(address, layout.nonce, deadline);
+  const auto* header = reinterpret_cast<const Header*>(segment.data());
+  Layout found = layout;
+  if (segment.bytes() >= sizeof(Header)) found.chunk_bytes = header->chunk_bytes;
+  if (segment.bytes() < sizeof(Header) || header->magic != kMagic ||
+      header->ranks != static_cast<std::uint32_t>(layout.ranks) || header->nonce != layout.nonce ||
+      segment.bytes() != bytes_for(found))
+    throw Error(ErrorKind::system, "smddp: shared memory " + address + " is not this group's");
+  return Arena(std::move(segment), found);
 }
 
-// Takes `fd`. The creator's pages are reserved here and not on first touch, where a full /dev/shm would be a SIGBUS.
-Arena::Arena(int fd, std::string name, const Layout& layout) : layout_(layout), name_(std::move(name)) {
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  layout_.slot_bytes = round_up(layout.slot_bytes, page);
-  const auto ranks = static_cast<std::size_t>(layout.ranks);
-  slots_offset_ = round_up(sizeof(Header) + ranks * sizeof(Lane), page);
-  bytes_ = slots_offset_ + ranks * kSlots * layout_.slot_bytes;
-  const int refused = ::posix_fallocate(fd, 0, static_cast<off_t>(bytes_));
-  void* base = refused ? MAP_FAILED : ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  const int error_number = refused ? refused : errno;
-  ::close(fd);
-  if (base == MAP_FAILED) throw_too_small(bytes_, error_number);
-  base_ = static_cast<std::byte*>(base);
-}
-
-Arena::Arena(Arena&& other) noexcept
-    : layout_(other.layout_),
-      name_(std::move(other.name_)),
-      base_(std::exchange(other.base_, nullptr)),
-      bytes_(other.bytes_),
-      slots_offset_(other.slots_offset_),
-      me_(other.me_),
-      spins_(other.spins_),
-      members_(std::move(other.members_)),
-      control_(other.control_),
-      round_(other.round_),
-      hook_(std::move(other.hook_)) {}
-
-Arena::~Arena() {
-  if (base_) ::munmap(base_, bytes_);
-}
-
-void Arena::unlink(const std::string& name) { ::shm_unlink(name.c_str()); }
+Arena::Arena(Segment segment, const Layout& layout)
+    : segment_(std::move(segment)), layout_(layout), unit_bytes_(layout.chunk_bytes * kChunks / kUnits) {}
 
 void Arena::join(int local_rank, std::vector<int> members, Control& control) {
   me_ = local_rank;
   members_ = std::move(members);
   control_ = &control;
-  spins_ = usable_cores() >= size() ? kSpinsOwnCore : kSpinsShared;
+  spins_ = kSpinsShared;
+  lane(me_).cores = allowed_cores();
 }
+
+void Arena::meet(const Op& op) {
+  const Round round = begin(op, 0);
+  publish(op, round);
+  await_all_published(op, round, true);
+  std::vector<cpu_set_t> masks;
+  for (int r = 0; r < size(); ++r) masks.push_back(lane(r).cores);
+  own_cores_ = cores_suffice(masks, quota_cores());
+  if (own_cores_) spins_ = spins_in(kSpinTime);
+}
+
+Arena::Header& Arena::header() const { return *reinterpret_cast<Header*>(segment_.data()); }
 
 // A fresh segment is all zero bytes, which are the counters' initial values.
-Arena::Lane& Arena::lane(int local_rank) const { return reinterpret_cast<Lane*>(base_ + sizeof(Header))[local_rank]; }
-
-std::byte* Arena::slot(int local_rank, std::uint64_t round) {
-  const std::uint64_t index = static_cast<std::uint64_t>(local_rank) * kSlots + round % kSlots;
-  return base_ + slots_offset_ + index * layout_.slot_bytes;
+Arena::Lane& Arena::lane(int local_rank) const {
+  return reinterpret_cast<Lane*>(segment_.data() + sizeof(Header))[local_rank];
 }
 
-std::uint64_t Arena::begin(const Op& op) {
-  const std::uint64_t round = ++round_;
-  if (round >= kSlots)
-    for (int r = 0; r < size(); ++r) await(op, r, Phase::published, round - kSlots + 1);
+Stores Arena::stores() const { return header().stores.load(std::memory_order_relaxed); }
+void Arena::decide(Stores stores) { header().stores.store(stores, std::memory_order_relaxed); }
+
+std::byte* Arena::slot(int local_rank, const Round& round) {
+  const std::size_t ring = kChunks * layout_.chunk_bytes;
+  return segment_.data() + rings_offset(size()) + static_cast<std::size_t>(local_rank) * ring +
+         round.unit * unit_bytes_;
+}
+
+// Slots begin at multiples of their size, so another of the same size lies between a slot and its next use at least:
+// the round that is waited for is one that this rank has published itself.
+Arena::Round Arena::begin(const Op& op, std::size_t bytes) {
+  const auto units = static_cast<std::uint32_t>(std::max<std::size_t>(1, (bytes + unit_bytes_ - 1) / unit_bytes_));
+  std::uint32_t aligned = 1;
+  while (aligned < units) aligned *= 2;
+  cursor_ = (cursor_ + aligned - 1) / aligned * aligned;
+  if (cursor_ + units > (units > kSmallUnits ? kLargeEnd : kUnits)) cursor_ = 0;
+  const Round round{++round_, cursor_};
+  std::uint64_t before = 0;
+  for (std::uint32_t u = cursor_; u < cursor_ + units; ++u) {
+    before = std::max(before, last_use_[u]);
+    last_use_[u] = round.number;
+  }
+  cursor_ += units;
+  if (before > 0 && settled_ <= before) {
+    for (int r = 0; r < size(); ++r) await_number(op, r, Phase::published, before + 1);
+    settled_ = before + 1;
+  }
   return round;
 }
 
-void Arena::publish(const Op& op, std::uint64_t round) {
+void Arena::publish(const Op& op, const Round& round) {
   Lane& mine = lane(me_);
-  mine.announced[round % kSlots] = op.header;
-  signal(mine.published, round);
+  mine.announced[round.number % kUnits] = op.header;
+  signal(mine.published, round.number);
 }
 
-void Arena::signal_reduced(std::uint64_t round) { signal(lane(me_).reduced, round); }
+void Arena::signal_reduced(const Round& round) { signal(lane(me_).reduced, round.number); }
 
 // The sequentially consistent pair (bell, sleepers) here and (sleepers, bell) in sleep_until() makes sure that a rank
 // that goes to sleep either sees the counter or is seen.
@@ -202,24 +213,24 @@ void Arena::signal(std::atomic<std::uint64_t>& counter, std::uint64_t value) {
   if (mine.sleepers.load(std::memory_order_seq_cst) > 0) futex(mine.bell, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
-void Arena::await(const Op& op, int local_rank, Phase phase, std::uint64_t round) {
+void Arena::await_number(const Op& op, int local_rank, Phase phase, std::uint64_t number) {
   const Lane& theirs = lane(local_rank);
   const auto& counter = phase == Phase::published ? theirs.published : theirs.reduced;
   for (int i = 0; i < spins_; ++i) {
-    if (counter.load(std::memory_order_acquire) >= round) return;
+    if (counter.load(std::memory_order_acquire) >= number) return;
     relax();
   }
   for (int i = 0; i < kYields; ++i) {
-    if (counter.load(std::memory_order_acquire) >= round) return;
+    if (counter.load(std::memory_order_acquire) >= number) return;
     ::sched_yield();
   }
-  sleep_until(op, local_rank, phase, round);
+  sleep_until(op, local_rank, phase, number);
 }
 
-void Arena::sleep_until(const Op& op, int local_rank, Phase phase, std::uint64_t round) {
+void Arena::sleep_until(const Op& op, int local_rank, Phase phase, std::uint64_t number) {
   Lane& theirs = lane(local_rank);
   const auto& counter = phase == Phase::published ? theirs.published : theirs.reduced;
-  const auto reached = [&] { return counter.load(std::memory_order_acquire) >= round; };
+  const auto reached = [&] { return counter.load(std::memory_order_acquire) >= number; };
   const int rank = members_[static_cast<std::size_t>(local_rank)];
   for (;;) {
     const timespec nap{0, hook_ && hook_(op) ? kBusyNapNanoseconds : kNapNanoseconds};
@@ -228,7 +239,7 @@ void Arena::sleep_until(const Op& op, int local_rank, Phase phase, std::uint64_t
     if (!reached()) futex(theirs.bell, FUTEX_WAIT, heard, &nap);
     theirs.sleepers.fetch_sub(1, std::memory_order_seq_cst);
     if (reached()) return;
-    control_->set_awaited(op.header.sequence, behind(phase, round));
+    control_->set_awaited(op.header.sequence, behind(phase, number));
     control_->check();
     if (control_->closed(rank)) {
       // It may have finished its part of the operation and left in good order between the two looks.
@@ -236,28 +247,29 @@ void Arena::sleep_until(const Op& op, int local_rank, Phase phase, std::uint64_t
       control_->settle(kPatience);
       throw_peer_closed(op, rank);
     }
-    if (op.deadline.passed()) throw_timeout(op, behind(phase, round));
+    if (op.deadline.passed()) throw_timeout(op, behind(phase, number));
   }
 }
 
-std::vector<int> Arena::behind(Phase phase, std::uint64_t round) const {
+std::vector<int> Arena::behind(Phase phase, std::uint64_t number) const {
   std::vector<int> ranks;
   for (int r = 0; r < layout_.ranks; ++r) {
     const Lane& theirs = lane(r);
     const auto& counter = phase == Phase::published ? theirs.published : theirs.reduced;
-    if (r != me_ && counter.load(std::memory_order_acquire) < round)
+    if (r != me_ && counter.load(std::memory_order_acquire) < number)
       ranks.push_back(members_[static_cast<std::size_t>(r)]);
   }
   return ranks;
 }
 
-void Arena::await_all_published(const Op& op, std::uint64_t round, bool verify) {
+void Arena::await_all_published(const Op& op, const Round& round, bool verify) {
   for (int r = 0; r < size(); ++r)
     if (r != me_) await(op, r, Phase::published, round);
+  settled_ = round.number;
   if (!verify) return;
   for (int r = 0; r < size(); ++r)
     if (r != me_)
-      check_same(op, members_[static_cast<std::size_t>(me_)], lane(r).announced[round % kSlots],
+      check_same(op, members_[static_cast<std::size_t>(me_)], lane(r).announced[round.number % kUnits],
                  members_[static_cast<std::size_t>(r)]);
 }
 
