@@ -124,12 +124,19 @@ std::string Backend::path() const { return communicator_->topology().describe();
 
 c10::intrusive_ptr<BackendBase> Backend::other_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                                      const c10::intrusive_ptr<BackendBase::Options>& options) {
+  // torch asks once for each device of the group, with one store: as for the parent, one group serves them all.
+  if (other_store_.lock() == store)
+    if (auto made = other_group_.lock()) return made;
   GroupOptions group = group_options_;
   if (options) group.timeout = options->timeout;
   group.name += size == getSize() ? ":merged" : ":split";
   Fallbacks fallbacks = make_fallbacks_(store, rank, size, group.timeout);
   const auto ours = c10::make_intrusive<c10d::PrefixStore>("smddp", store);
-  return c10::make_intrusive<Backend>(ours, rank, size, std::move(group), std::move(fallbacks), make_fallbacks_);
+  const c10::intrusive_ptr<BackendBase> made =
+      c10::make_intrusive<Backend>(ours, rank, size, std::move(group), std::move(fallbacks), make_fallbacks_);
+  other_store_ = store;
+  other_group_ = made;
+  return made;
 }
 
 c10::intrusive_ptr<BackendBase> Backend::split(const c10::intrusive_ptr<c10d::Store>& store,

@@ -215,6 +215,9 @@ class Backend final : public BackendBase {
   std::mutex coalescing_mutex_;
   bool coalescing_ = false;
   std::vector<WorkPtr> coalesced_;
+  // The last group that was split off or merged.
+  c10::weak_intrusive_ptr<c10d::Store> other_store_{c10::intrusive_ptr<c10d::Store>()};
+  c10::weak_intrusive_ptr<BackendBase> other_group_{c10::intrusive_ptr<BackendBase>()};
   CompletionLanes completions_;
   TaskPool progress_;
 };

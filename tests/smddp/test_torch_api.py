@@ -1,0 +1,21 @@
+"""The rest of what a group of torch.distributed offers."""
+
+from __future__ import annotations
+
+import pytest
+from rank_jobs import run_ranks
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_groups_work_objects_and_reductions(size: int) -> None:
+    for rank, result in enumerate(run_ranks("torch_api", size)):
+        report = result.report
+        assert report["monitored_barrier"].startswith("ValueError: monitored_barrier is only implemented for GLOO")
+        if rank == 0:
+            for error in report["late"].values():
+                assert "Timed out after 2 s waiting for rank 1" in error
+
+
+def test_with_the_debug_wrapper(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "DETAIL")
+    run_ranks("torch_api", 2)
