@@ -107,11 +107,18 @@ def measure(
         field = Field(Place(layout, net, cache, request.options), say)
         with field.started(request.peers, operation, folder):
             started = machine.caches(cache)
-            cells = field.cells(operation, sizes, request.effort, link_rate)
-            waiting = field.waiting_shares() if operation == "all_reduce" else {}
+            cells = [Cell(layout.name, operation, size) for size in sizes]
+            waiting: dict[str, float] = {}
+            interrupted = False
+            try:
+                field.fill(cells, request.effort, link_rate)
+                waiting = field.waiting_shares() if operation == "all_reduce" else {}
+            except (KeyboardInterrupt, SystemExit):
+                interrupted = True  # What was measured by now is worth keeping.
         return {
             "layout": layout.name,
             "operation": operation,
+            "interrupted": interrupted,
             "link_bytes_per_second": round(link_rate),
             "congestion_control": net.congestion_control,
             "caches_at_start": started.label,
@@ -201,6 +208,8 @@ def main() -> int:
                             print(json.dumps(line), file=file)
                     if not options.json:
                         show(run, described)
+                    if run["interrupted"]:
+                        raise KeyboardInterrupt
     except (NetworkError, UnavailableError) as error:
         print(f"benchmarks/collectives.py: {error}", file=sys.stderr)
         return 1

@@ -157,17 +157,15 @@ class Field:
         result.bound_seconds = machine.bound_seconds(self.place.cache, self.place.layout, operation, size, link_rate)
         return result
 
-    def cells(self, operation: str, sizes: list[int], effort: Effort, link_rate: float) -> list[Cell]:
-        """Rounds over all sizes, so that what changes slowly hits all sizes alike."""
-        cells = [Cell(self.place.layout.name, operation, size) for size in sizes]
+    def fill(self, cells: list[Cell], effort: Effort, link_rate: float) -> None:
+        """Rounds over all cells, so that what changes slowly hits all sizes alike."""
         for number in range(effort.rounds):
             for cell in cells:
                 if not self.entrants:
-                    return cells
-                done = self.round(operation, cell.bytes, number, effort, link_rate)
+                    return
+                done = self.round(cell.operation, cell.bytes, number, effort, link_rate)
                 cell.rounds.append(done)
                 self.say(f"{self.place.layout.name}: round {number + 1} of {effort.rounds}: {cell.progress()}")
-        return cells
 
     def waiting_shares(self) -> dict[str, float]:
         """For each library, the share of a core that waiting costs: the median of three."""

@@ -95,7 +95,8 @@ def ours(mark: str) -> list[int]:
 @pytest.mark.usefixtures("_hosts")
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_behind(signum: signal.Signals, cache: Path, tmp_path: Path) -> None:
-    words = ["--layout", "2x2@1gbit", "--sizes", "1M", "--rounds", "1000", "--peers", "gloo"]
+    output = tmp_path / "results.jsonl"
+    words = ["--layout", "2x2@1gbit", "--sizes", "1M", "--rounds", "1000", "--peers", "gloo", "--output", str(output)]
     process = start(*words, cache=cache, TMPDIR=str(tmp_path))
     assert process.stderr is not None
     while "round 1 " not in (line := process.stderr.readline()):
@@ -109,7 +110,10 @@ def test_nothing_is_left_behind(signum: signal.Signals, cache: Path, tmp_path: P
         assert time.monotonic() < end, f"processes {left} are still there"
         time.sleep(0.2)
     if signum != signal.SIGKILL:
-        assert list(tmp_path.iterdir()) == []
+        assert list(tmp_path.iterdir()) == [output]
+        kept = json.loads(output.read_text())
+        assert kept["interrupted"]
+        assert len(kept["cells"][0]["rounds"]) >= 1
 
 
 def test_who_is_not_root_is_told_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
