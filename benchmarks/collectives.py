@@ -62,7 +62,7 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, Request]:
     add("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of smddp (SMDDP_...), repeatable")
     add("--json", action="store_true", help="only the JSON line on stdout, no tables")
     add("--output", type=Path, help="append one JSON line a layout and operation to this file as soon as it is done")
-    add("--resume", action="store_true", help="with --output: leave out what that file already has of this version")
+    add("--resume", action="store_true", help="with --output: leave out what that file already has of this build")
     add("--cache", type=Path, default=Path(__file__).resolve().parent / ".cache", help="folder for what is compiled")
     options = parser.parse_args(arguments)
     try:
@@ -140,14 +140,14 @@ def run_claims(cells: list[Cell], waiting: dict[str, float], layout: Layout) -> 
     return claims
 
 
-def sizes_left(request: Request, layout: Layout, operation: str, output: Path | None, version: str) -> list[int]:
-    """The sizes that `output` has not yet got from this version of the library."""
+def sizes_left(request: Request, layout: Layout, operation: str, output: Path | None, build: str) -> list[int]:
+    """The sizes that `output` has not yet got from this build of the library."""
     done: set[int] = set()
     if output and output.exists():
         for line in output.read_text().splitlines():
             run = json.loads(line)
-            same = (run["layout"], run["operation"], run["machine"]["smddp"]) == (layout.name, operation, version)
-            done |= {cell["bytes"] for cell in run["cells"]} if same else set()
+            of_line = (run["layout"], run["operation"], run["machine"].get("smddp_build"))
+            done |= {cell["bytes"] for cell in run["cells"]} if of_line == (layout.name, operation, build) else set()
     return [size for size in request.sizes if size not in done]
 
 
@@ -192,12 +192,12 @@ def main() -> int:
     runs: list[dict[str, Any]] = []
     try:
         described = machine.description()
-        version = str(described["smddp"])
+        build = str(described["smddp_build"])
         with tempfile.TemporaryDirectory(prefix="smddp-bench-") as folder:
             for layout in request.layouts:
                 for operation in request.operations:
                     output = options.output if options.resume else None
-                    sizes = sizes_left(request, layout, operation, output, version)
+                    sizes = sizes_left(request, layout, operation, output, build)
                     if not sizes:
                         continue
                     run = measure(request, layout, operation, sizes, Path(folder), say)

@@ -16,8 +16,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from harness.claims import Claim, claims_of, waiting_claim
-from harness.ddp_page import ddp_section
-from harness.layout import layout_named, size_name
+from harness.ddp import NETWORKS
+from harness.ddp_page import ddp_claims, ddp_section
+from harness.layout import LAYOUTS, layout_named, size_name
+from harness.peers import OPERATIONS
 from harness.report import markdown
 from harness.results import OURS, Cell, cell_from, duration
 
@@ -37,12 +39,14 @@ class Page:
 
     def __init__(self) -> None:
         self.machine: dict[str, Any] = {}
+        self.builds: dict[str, None] = {}  # In the order in which they come.
         self.cells: dict[tuple[str, str], dict[int, Cell]] = {}
         self.runs: dict[tuple[str, str], dict[str, Any]] = {}
         self.ddp: list[dict[str, Any]] = []
 
     def add(self, line: dict[str, Any]) -> None:
         self.machine = line["machine"]
+        self.builds[line["machine"].get("smddp_build", "unknown")] = None
         if line["benchmark"] == "ddp":
             self.ddp += line["parts"]
             return
@@ -70,11 +74,22 @@ class Page:
             f"Linux {machine['kernel']}; Python {machine['python']}, "
             f"torch {machine['torch']}, smddp {machine['smddp']}."
         )
+        if len(self.builds) > 1:
+            parts.append(f"Measured on several builds of smddp while it changed: {', '.join(self.builds)}.")
+        missing = [layout.name for layout in LAYOUTS if (layout.name, "all_reduce") not in self.cells]
+        missing += [name for name in OPERATIONS if not any(operation == name for _, operation in self.cells)]
+        missing += [f"DDP {name}" for name in NETWORKS if name not in {part["part"] for part in self.ddp}]
+        if missing:
+            parts.append(f"Not measured by these lines: {', '.join(missing)}.")
         claims = [claim for key in self.cells for claim in self.claims(key)]
         broken = [claim for claim in claims if not claim.holds]
-        parts.append(f"## Where it falls short\n\n{len(claims) - len(broken)} of {len(claims)} claims hold.")
+        training = [claim for part in self.ddp for claim in ddp_claims(part)]
+        held = len(claims) - len(broken) + sum(claim["holds"] for claim in training)
+        parts.append(f"## Where it falls short\n\n{held} of {len(claims) + len(training)} claims hold.")
         if broken:
             parts.append(_claims_table(broken))
+        unmet = [claim for claim in training if not claim["holds"]]
+        parts += [f"- {claim['what']}: {claim['measured']}, claimed {claim['target']}" for claim in unmet]
         for key in sorted(self.cells, key=_order):
             parts.append(self._section(key))
         parts += [ddp_section(part) for part in self.ddp]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -45,6 +46,8 @@ def description() -> dict[str, object]:
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "smddp": str(getattr(_C, "__version__", None) or importlib.metadata.version("shoal-smddp")),
+        # Between two releases the version stays and the library does not.
+        "smddp_build": hashlib.sha256(Path(_C.__file__).read_bytes()).hexdigest()[:12],
     }
 
 
