@@ -20,7 +20,15 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "collectives.py"
 
 def start(*arguments: str, cache: Path, **env: str) -> subprocess.Popen[str]:
     argv = [sys.executable, str(SCRIPT), "--cache", str(cache), *arguments]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **env})
+    return subprocess.Popen(
+        argv,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **env},
+        # A shell starts what runs in the background, such as these tests, with interrupts ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
 
 
 def finished(*arguments: str, cache: Path) -> tuple[int, list[str], str]:
@@ -103,7 +111,10 @@ def test_nothing_is_left_behind(signum: signal.Signals, cache: Path, tmp_path: P
         assert line, "it ended before it measured"
     assert len(ours(str(tmp_path))) >= 1 + 3 + 8  # Itself, two hosts and their hub, twice four ranks.
     process.send_signal(signum)
-    process.communicate(timeout=60)
+    try:
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode != 0
     end = time.monotonic() + 30
     while left := ours(str(tmp_path)):
