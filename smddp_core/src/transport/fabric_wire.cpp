@@ -235,6 +235,11 @@ void FabricWire::guarded(Body body) {
   if (!endpoint_) throw Error(ErrorKind::system, "the fabric was closed after an error");
   try {
     body();
+  } catch (const Error& error) {
+    // The peers hear the reason first: closing the endpoint takes its time, and they notice that.
+    control_.raise(error.kind(), error.what());
+    abandon();
+    throw;
   } catch (...) {
     abandon();
     throw;
