@@ -85,16 +85,24 @@ def laid_out(tensor: torch.Tensor, layout: str) -> tuple[torch.Tensor, torch.Ten
 
 
 def reduced(tensors: list[torch.Tensor], reduction: str) -> torch.Tensor:
-    """The definition: wide enough to be exact for floats, wrapping for integers, halves rounded once."""
+    """The definition: exact for floats and averages, wrapping for other sums of integers, halves rounded once."""
     dtype = tensors[0].dtype
+    if reduction == "AVG" and not (dtype.is_floating_point or dtype.is_complex):
+        return _integer_average(tensors)
     wide = dtype if not dtype.is_floating_point else torch.float64
     total = tensors[0].to(wide)
     for tensor in tensors[1:]:
         total = _COMBINE[reduction](total, tensor.to(wide))
     if reduction == "AVG":
-        exact = not (dtype.is_floating_point or dtype.is_complex)
-        total = torch.div(total, len(tensors), rounding_mode="trunc" if exact else None)
+        total = torch.div(total, len(tensors))
     return total.to(dtype)
+
+
+def _integer_average(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """The sum in Python's integers, which do not wrap, divided towards zero."""
+    totals = (sum(column) for column in zip(*(tensor.flatten().tolist() for tensor in tensors), strict=True))
+    averages = [abs(total) // len(tensors) * (1 if total >= 0 else -1) for total in totals]
+    return torch.tensor(averages, dtype=tensors[0].dtype).reshape(tensors[0].shape)
 
 
 _COMBINE: dict[str, Any] = {
