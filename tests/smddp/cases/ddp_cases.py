@@ -147,7 +147,10 @@ def delayed_all_reduce() -> Numbers:
     module = net(norm=False)
     delayed = [(f"sometimes.{name}", value) for name, value in module.sometimes.named_parameters()]
     model = DDP(module, delay_all_reduce_named_params=delayed, param_to_hook_all_reduce=module.first.weight)
-    return numbers([train(model), weights(model)])
+    optimizer = sgd(model)
+    # DDP itself does not wait for this reduction: it relies on the order of a GPU's stream, which a CPU does not have.
+    optimizer.register_step_pre_hook(lambda *_: dist.barrier())
+    return numbers([train(model, optimizer=optimizer), weights(model)])
 
 
 @case()
