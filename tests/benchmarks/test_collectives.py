@@ -33,7 +33,7 @@ def start(*arguments: str, cache: Path, **env: str) -> subprocess.Popen[str]:
 
 def finished(*arguments: str, cache: Path) -> tuple[int, list[str], str]:
     process = start(*arguments, cache=cache)
-    out, err = process.communicate(timeout=240)
+    out, err = process.communicate(timeout=480)
     return process.returncode, out.splitlines(), err
 
 
