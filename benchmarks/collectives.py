@@ -27,7 +27,8 @@ from harness.claims import Claim, claims_of, waiting_claim
 from harness.layout import LAYOUTS, Layout, bytes_of, layout_named
 from harness.measure import Effort, Field, Say
 from harness.network import NetworkError, network
-from harness.peers import OPERATIONS, PEERS, Peer, Place, peers_named
+from harness.options import add_common, peers_of, rounds_of, settings_of
+from harness.peers import OPERATIONS, PEERS, Peer, Place
 from harness.results import Cell
 
 SIZES = "4K,16K,64K,256K,1M,4M,16M,128M"
@@ -56,14 +57,14 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, Request]:
     add("--layout", help=f"HOSTSxRANKS[@LINK], several by commas (default: {names}); several hosts need root")
     add("--op", default="all_reduce", help=f"{', '.join(OPERATIONS)}, several by commas, or all (default: %(default)s)")
     add("--sizes", help=f"bytes of a message, K and M for KiB and MiB (default: {SIZES})")
-    add("--peers", help=f"libraries beside smddp (default: all): {', '.join(peer.name for peer in PEERS)}")
-    add("--rounds", type=int, help="how often each library has its turn at each size (default: 5)")
-    add("--quick", action="store_true", help=f"less than three minutes: {QUICK_LAYOUTS}, {QUICK_SIZES}, 2 rounds")
-    add("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of smddp (SMDDP_...), repeatable")
-    add("--json", action="store_true", help="only the JSON line on stdout, no tables")
-    add("--output", type=Path, help="append one JSON line a layout and operation to this file as soon as it is done")
     add("--resume", action="store_true", help="with --output: leave out what that file already has of this build")
-    add("--cache", type=Path, default=Path(__file__).resolve().parent / ".cache", help="folder for what is compiled")
+    add_common(
+        parser,
+        PEERS,
+        rounds="how often each library has its turn at each size",
+        quick=f"less: {QUICK_LAYOUTS}, {QUICK_SIZES}, 2 rounds",
+        output="append one JSON line a layout and operation to this file as soon as it is done",
+    )
     options = parser.parse_args(arguments)
     try:
         return options, _request(options)
@@ -78,22 +79,16 @@ def _request(options: argparse.Namespace) -> Request:
     for name in operations:
         if name not in OPERATIONS:
             raise ValueError(f"--op: {name!r} is none of {', '.join(OPERATIONS)}, all")
-    for text in options.set:
-        if not text.startswith("SMDDP_") or "=" not in text:
-            raise ValueError(f"--set: {text!r} is not SMDDP_NAME=VALUE")
-    rounds = options.rounds if options.rounds is not None else 2 if quick else 5
-    if rounds < 1:
-        raise ValueError(f"--rounds: {rounds} is less than 1")
     if options.resume and not options.output:
         raise ValueError("--resume needs --output FILE, whose lines say what is done")
     return Request(
         [layout for name in layouts.split(",") for layout in layout_named(name)],
         operations,
         [bytes_of(word) for word in (options.sizes or (QUICK_SIZES if quick else SIZES)).split(",")],
-        peers_named(options.peers.split(",")) if options.peers else list(PEERS),
-        Effort(rounds, 0.1 if quick else 0.3),
+        peers_of(options, PEERS),
+        Effort(rounds_of(options), 0.1 if quick else 0.3),
         options.cache,
-        dict(text.split("=", 1) for text in options.set),
+        settings_of(options),
     )
 
 

@@ -23,11 +23,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from harness import machine, report
 from harness.build import Cache, UnavailableError
 from harness.ddp import NETWORKS, Network, link_bound, step_bound
-from harness.ddp_libraries import LIBRARIES, Library, libraries_named
+from harness.ddp_libraries import LIBRARIES, Library
 from harness.ddp_measure import Say, Training
 from harness.ddp_page import ddp_claims, ddp_text
 from harness.layout import Layout
 from harness.network import NetworkError, network
+from harness.options import add_common, peers_of, rounds_of, settings_of
 from harness.peers import Place
 
 HOSTS = (1, 2, 4, 8)
@@ -50,14 +51,14 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, Request]:
     parser = argparse.ArgumentParser(description="Time DDP's steps on smddp beside other libraries; needs root.")
     add = parser.add_argument
     add("--part", default=",".join(NETWORKS), help="several by commas (default: %(default)s)")
-    add("--peers", help=f"libraries beside smddp (default: all): {', '.join(library.name for library in LIBRARIES)}")
     add("--hosts", default=",".join(map(str, HOSTS)), help="of the part scaling (default: %(default)s)")
-    add("--rounds", type=int, help="turns of two steps for each library (default: 5)")
-    add("--quick", action="store_true", help="2 rounds")
-    add("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of smddp (SMDDP_...), repeatable")
-    add("--json", action="store_true", help="only the JSON line on stdout, no tables")
-    add("--output", type=Path, help="append the JSON line to this file")
-    add("--cache", type=Path, default=Path(__file__).resolve().parent / ".cache", help="folder for what is compiled")
+    add_common(
+        parser,
+        LIBRARIES,
+        rounds="turns of two steps for each library",
+        quick="2 rounds",
+        output="append the JSON line to this file",
+    )
     options = parser.parse_args(arguments)
     try:
         return options, _request(options)
@@ -73,17 +74,10 @@ def _request(options: argparse.Namespace) -> Request:
     words = options.hosts.split(",")
     if not all(word.isdigit() and 1 <= int(word) <= 16 for word in words):
         raise ValueError(f"--hosts: {options.hosts!r} is not a list of numbers from 1 to 16")
-    rounds = options.rounds if options.rounds is not None else 2 if options.quick else 5
-    if rounds < 1:
-        raise ValueError(f"--rounds: {rounds} is less than 1")
-    for text in options.set:
-        if not text.startswith("SMDDP_") or "=" not in text:
-            raise ValueError(f"--set: {text!r} is not SMDDP_NAME=VALUE")
-    libraries = libraries_named(options.peers.split(",")) if options.peers else list(LIBRARIES)
-    chosen = dict(text.split("=", 1) for text in options.set)
     # One host first: what more hosts take is compared with it.
     hosts = sorted({1, *(int(word) for word in words)})
-    return Request(parts, libraries, hosts, rounds, options.cache, chosen)
+    libraries = peers_of(options, LIBRARIES)
+    return Request(parts, libraries, hosts, rounds_of(options), options.cache, settings_of(options))
 
 
 def train(request: Request, layout: Layout, model: Network, folder: Path, say: Say, *, exposed: bool) -> dict[str, Any]:

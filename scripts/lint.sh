@@ -13,11 +13,12 @@ check ruff check --quiet .
 check ruff format --quiet --check .
 # One run a folder: two folders may each have a conftest.py, and mypy knows modules by name.
 for folder in shoal scripts entrypoint/src tests/shoal/image tests/shoal/job tests/images tests/e2e tests/scripts \
-    tests/entrypoint tests/smddp benchmarks; do
+    tests/smddp benchmarks tests/conftest.py; do
     check mypy --no-error-summary "$folder"
 done
 # Modules named from this folder, not those of an installed copy.
 check env MYPYPATH=smddp_core/python mypy --no-error-summary --explicit-package-bases smddp_core/python
+check env MYPYPATH=entrypoint/src mypy --no-error-summary tests/entrypoint
 check env MYPYPATH=benchmarks mypy --no-error-summary tests/benchmarks
 # An example's modules import one another by bare name, as they do in the container.
 for folder in examples/*/; do

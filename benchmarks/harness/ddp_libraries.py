@@ -62,16 +62,3 @@ LIBRARIES = (
     # torch's wheels have no MPI back end: the same buckets go through mpi4py.
     Library("openmpi", "mpi"),
 )
-
-
-def libraries_named(names: list[str]) -> list[Library]:
-    """The libraries of these names; smddp is always one of them.
-
-    Raises:
-        ValueError: no such library.
-    """
-    known = [library.name for library in LIBRARIES]
-    for name in names:
-        if name not in known:
-            raise ValueError(f"--peers: {name!r} is none of {', '.join(known)}")
-    return [library for library in LIBRARIES if library.name in names or library.name == "smddp"]

@@ -386,16 +386,3 @@ PEERS: tuple[Peer, ...] = (
     DeepSpeed(),
 )
 OURS = ("smddp", "smddp-bf16")
-
-
-def peers_named(names: list[str]) -> list[Peer]:
-    """The peers of these names, in the fixed order; smddp is always one of them.
-
-    Raises:
-        ValueError: no such peer.
-    """
-    known = [peer.name for peer in PEERS]
-    for name in names:
-        if name not in known:
-            raise ValueError(f"--peers: {name!r} is none of {', '.join(known)}")
-    return [peer for peer in PEERS if peer.name in names or peer.name == "smddp"]

@@ -102,11 +102,14 @@ TEST(FlightRecorder, IsReadWhileItIsWritten) {
 
 TEST(FlightRecorder, IsWrittenByEveryRankWhenTheGroupFails) {
   const Folder folder;
+  std::atomic<int> reduced{0};
   run_ranks(
       {"a", "a", "b", "b"},
       [&](Communicator& group, int rank) {
         float value = 1;
         group.all_reduce(&value, &value, 1, DType::f32, ReduceOp::sum, kTimeout);
+        // A rank that is late in the first operation would hear of the failure there.
+        for (++reduced; reduced < 4;) std::this_thread::yield();
         const std::string text = message_of<MismatchError>([&] { group.broadcast(&value, 4, rank, kTimeout); });
         EXPECT_NE(text.find(folder.path.string()), std::string::npos) << text;
         EXPECT_EQ(text.find("smddp: ", 1), std::string::npos) << "the name twice: " << text;

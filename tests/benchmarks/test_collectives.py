@@ -20,15 +20,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "collectives.py"
 
 def start(*arguments: str, cache: Path, **env: str) -> subprocess.Popen[str]:
     argv = [sys.executable, str(SCRIPT), "--cache", str(cache), *arguments]
-    return subprocess.Popen(
-        argv,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **env},
-        # A shell starts what runs in the background, such as these tests, with interrupts ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **env})
 
 
 def finished(*arguments: str, cache: Path) -> tuple[int, list[str], str]:

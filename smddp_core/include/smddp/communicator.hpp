@@ -77,7 +77,7 @@ class Communicator {
   /// Throws what ended the group, if anything has, here or as reported by a peer. Any thread.
   void check() const;
 
-  /// Counters, and the last operations, as JSON: see docs/smddp-failures.md. Any thread, also while an operation runs.
+  /// Counters, and the last operations, as JSON: see docs/smddp.md. Any thread, also while an operation runs.
   std::string stats() const;
   std::string flight_recorder() const;
 

@@ -117,28 +117,26 @@ def join_that_raises_on_the_first_to_run_out() -> Numbers:
     return numbers(done)
 
 
-@case()
-def sparse_embeddings() -> Numbers:
+def embedded(*after: nn.Module) -> Numbers:
     torch.manual_seed(5)
-    model = DDP(nn.EmbeddingBag(40, 6, sparse=True))
+    model = DDP(nn.Sequential(nn.EmbeddingBag(40, 6, sparse=True), *after))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     for step in range(4):
         optimizer.zero_grad()
         model(torch.tensor([[step, 7 + dist.get_rank()], [39, 2]])).square().sum().backward()
         optimizer.step()
     return numbers(weights(model))
+
+
+@case()
+def sparse_embeddings() -> Numbers:
+    return embedded()
 
 
 @case()
 def sparse_beside_dense() -> Numbers:
-    torch.manual_seed(5)
-    model = DDP(nn.Sequential(nn.EmbeddingBag(40, 6, sparse=True), nn.Linear(6, 3)))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    for step in range(4):
-        optimizer.zero_grad()
-        model(torch.tensor([[step, 7 + dist.get_rank()], [39, 2]])).square().sum().backward()
-        optimizer.step()
-    return numbers(weights(model))
+    torch.manual_seed(6)
+    return embedded(nn.Linear(6, 3))
 
 
 @case()
