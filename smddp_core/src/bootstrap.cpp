@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <fstream>
 #include <numeric>
 #include <optional>
@@ -16,6 +15,7 @@
 #include "collective/host_tier.hpp"
 #include "collective/net_tier.hpp"
 #include "fabric_plan.hpp"
+#include "rendezvous.hpp"
 #include "smddp/errors.hpp"
 #include "table.hpp"
 #include "transport/arena.hpp"
@@ -25,102 +25,138 @@
 namespace smddp {
 namespace {
 
+/// Peers to meet on each channel. Symmetric: if rank a lists b, rank b lists a.
+struct Wanted {
+  std::vector<int> control;
+  std::vector<int> data;
+};
+
 constexpr char kReady[] = "ok";
 
-// What stands in the store in place of a table: "refused KIND MESSAGE".
-std::string to_refusal(const Error& error) {
-  return "refused " + std::to_string(static_cast<int>(error.kind())) + " reported by rank 0: " + error.what();
+// What rank 0 says first of all: where to find it, and the group's nonce.
+struct Root {
+  RankInfo info;
+  Nonce nonce{};
+};
+
+std::string to_text(const Root& root) {
+  return std::string(root.nonce.begin(), root.nonce.end()) + " " + smddp::to_text(root.info);
 }
 
-void throw_if_refusal(const std::string& text) {
-  std::istringstream in(text);
-  std::string word;
-  int kind = 0;
-  if (!(in >> word >> kind) || word != "refused") return;
-  std::string reason;
-  std::getline(in >> std::ws, reason, '\0');
-  throw_error(static_cast<ErrorKind>(kind), reason);
+Root root_from(const std::string& text) {
+  Root root;
+  if (text.size() <= root.nonce.size()) throw UsageError("unreadable record of rank 0 in the store: '" + text + "'");
+  std::copy_n(text.begin(), root.nonce.size(), root.nonce.begin());
+  root.info = rank_info_from(text.substr(root.nonce.size()));
+  return root;
 }
 
+// Every rank is connected to rank 0 before anything else: a lifeline, on which all learn of a rank that dies or fails
+// while the group is being set up (and later, of failures in parts of the group that they have no connection to).
 class Bootstrap {
  public:
   Bootstrap(Store& store, const CommunicatorOptions& options)
-      : store_(store),
-        options_(options),
+      : options_(options),
         env_(options.env),
-        deadline_(std::min(options.timeout, options.env.init_timeout)),
+        meeting_point_(store, options.name, std::min(options.timeout, options.env.init_timeout)),
         address_(choose_address(list_interfaces(), [](const char* name) {
           const char* value = std::getenv(name);
           return std::string(value ? value : "");
         })) {}
 
   Links run() {
-    auto [listener, port] = listen_on(address_);
-    const Table table = exchange_records(port);
-    env_.adopt(table.settings, table.version);
     Links links;
-    links.env = env_;
-    links.topology = Topology::from(table.ranks, options_.rank, env_.tcp_only);
-    FabricPlan fabric = plan_fabric(env_, table.ranks, links.topology, address_,
-                                    [this](const std::string& mine) { return share("fabric/", mine); });
-    if (fabric.port) links.topology.network = "libfabric, " + fabric.port->name();
-    std::optional<Arena> arena;
-    std::exception_ptr failure;
-    std::string reason;
+    auto [listener, port] = listen_on(address_);
+    const Root root = find_root(port);
+    const std::string key = handshake_key(env_.job_secret, root.nonce);
+    links.control = std::make_unique<Control>(rank());
+    meeting_point_.watch(links.control.get());
     try {
-      connect(listener, table, std::move(fabric), links);
-      if (links.topology.path != Path::flat) arena.emplace(share_memory(table, links));
+      connect_lifelines(listener, key, root, *links.control);
+      finish(listener, key, root, links);
     } catch (const Error& error) {
-      failure = std::current_exception();
-      reason = error.what();
+      links.control->raise(error.kind(), error.what());
+      throw;
     }
-    const std::string verdict = agree(reason);
-    if (failure) std::rethrow_exception(failure);
-    if (verdict != kReady) throw Error(ErrorKind::system, verdict);
-    if (arena) arena->join(links.topology.local_rank, links.topology.local(), *links.control);
-    build_tier(links, std::move(arena));
     return links;
   }
 
  private:
-  std::string get(const std::string& key) { return store_.get(key, deadline_.left(std::chrono::hours(24))); }
+  int rank() const { return options_.rank; }
+  static std::string record_of(int rank) { return "rank/" + std::to_string(rank); }
 
-  // One value from every rank, at rank 0. Says who is missing.
-  std::vector<std::string> gather(const std::string& prefix) {
-    std::vector<std::string> values;
-    std::vector<int> missing;
+  void finish(const Socket& listener, const std::string& key, const Root& root, Links& links) {
+    const Table table = exchange_records(root);
+    env_.adopt(table.settings, table.version);
+    links.control->set_link_timeout(env_.link_timeout);
+    links.env = env_;
+    links.topology = Topology::from(table.ranks, rank(), env_.tcp_only);
+    FabricPlan fabric = plan_fabric(env_, table.ranks, links.topology, address_,
+                                    [this](const std::string& mine) { return share("fabric/", mine); });
+    if (fabric.port) links.topology.network = "libfabric, " + fabric.port->name();
+    connect(listener, key, table, std::move(fabric), links);
+    std::optional<Arena> arena;
+    if (links.topology.path != Path::flat) arena.emplace(share_memory(table, links));
+    agree();
+    if (arena) arena->join(links.topology.local_rank, links.topology.local(), *links.control);
+    build_tier(links, std::move(arena));
+  }
+
+  Root find_root(int port) {
+    const std::string host = env_.host_id.empty() ? host_identity() : env_.host_id;
+    const RankInfo mine{host, address_, port, host_name(), version(), can_use_efa(env_)};
+    meeting_point_.set(record_of(rank()), smddp::to_text(mine));
+    if (rank() != 0) return root_from(meeting_point_.get("root", 0));
+    const Root root{mine, make_nonce()};
+    meeting_point_.set("root", to_text(root));
+    return root;
+  }
+
+  // Rank 0 is called by all others.
+  void connect_lifelines(const Socket& listener, const std::string& key, const Root& root, Control& control) {
+    const int channel = static_cast<int>(Channel::control);
+    Meeting meeting(listener, rank(), key, meeting_point_.deadline(), [this] { meeting_point_.check(); });
+    if (rank() == 0)
+      for (int r = 1; r < options_.size; ++r) meeting.expect({r, channel});
+    else
+      meeting.call({0, channel}, root.info);
+    meeting.run([&](Line line, Socket socket) {
+      set_link_timeout(socket, env_.link_timeout);
+      control.add(line.first, std::move(socket));
+    });
+  }
+
+  Table exchange_records(const Root& root) {
+    if (rank() == 0) return publish_table(root);
+    Table table = table_from(meeting_point_.get("table", 0));
+    if (static_cast<int>(table.ranks.size()) != options_.size)
+      throw UsageError("rank 0 has a group of " + std::to_string(table.ranks.size()) + " ranks, rank " +
+                       std::to_string(rank()) + " one of " + std::to_string(options_.size));
+    return table;
+  }
+
+  Table publish_table(const Root& root) {
+    Table table{version(), root.nonce, env_.shared(), {}};
     for (int r = 0; r < options_.size; ++r) {
-      try {
-        values.push_back(get(prefix + std::to_string(r)));
-      } catch (const TimeoutError&) {
-        missing.push_back(r);
-      }
+      table.ranks.push_back(rank_info_from(meeting_point_.get(record_of(r), r)));
+      const RankInfo& info = table.ranks.back();
+      require_version(info.version, "rank " + std::to_string(r) + " on " + info.name);
     }
-    if (missing.empty()) return values;
-    std::ostringstream text;
-    text << "group " << options_.name << ": " << join_ranks(missing) << " did not join in " << deadline_.seconds()
-         << " s";
-    throw TimeoutError(text.str());
+    meeting_point_.set("table", to_text(table));
+    return table;
   }
 
   // Every rank's text (one line), to all: rank 0 collects and publishes them.
   std::vector<std::string> share(const std::string& prefix, const std::string& mine) {
-    store_.set(prefix + std::to_string(options_.rank), mine);
+    meeting_point_.set(prefix + std::to_string(rank()), mine);
     const std::string key = prefix + "all";
-    if (options_.rank == 0) {
+    if (rank() == 0) {
       std::string all;
-      try {
-        for (const std::string& line : gather(prefix)) all += line + "\n";
-      } catch (const Error& error) {
-        store_.set(key, to_refusal(error));
-        throw;
-      }
-      store_.set(key, all);
+      for (int r = 0; r < options_.size; ++r) all += meeting_point_.get(prefix + std::to_string(r), r) + "\n";
+      meeting_point_.set(key, all);
     }
-    const std::string text = get(key);
-    throw_if_refusal(text);
     std::vector<std::string> lines(1);
-    std::istringstream in(text);
+    std::istringstream in(meeting_point_.get(key, 0));
     while (std::getline(in, lines.back())) lines.emplace_back();
     lines.pop_back();
     if (lines.size() != static_cast<std::size_t>(options_.size))
@@ -129,131 +165,82 @@ class Bootstrap {
     return lines;
   }
 
-  // Rank 0 publishes one table for all, or, under the same key, why there is none.
-  Table exchange_records(int port) {
-    RankInfo mine{env_.host_id.empty() ? host_identity() : env_.host_id,
-                  address_,
-                  port,
-                  host_name(),
-                  version(),
-                  can_use_efa(env_)};
-    store_.set("rank/" + std::to_string(options_.rank), smddp::to_text(mine));
-    if (options_.rank == 0) return publish_table();
-    const std::string text = get("table");
-    throw_if_refusal(text);
-    Table table = table_from(text);
-    if (static_cast<int>(table.ranks.size()) != options_.size)
-      throw UsageError("rank 0 has a group of " + std::to_string(table.ranks.size()) + " ranks, rank " +
-                       std::to_string(options_.rank) + " one of " + std::to_string(options_.size));
-    return table;
-  }
-
-  Table publish_table() {
-    try {
-      Table table;
-      table.version = version();
-      table.nonce = make_nonce();
-      table.settings = env_.shared();
-      for (const std::string& text : gather("rank/")) {
-        table.ranks.push_back(rank_info_from(text));
-        const RankInfo& info = table.ranks.back();
-        require_version(info.version, "rank " + std::to_string(table.ranks.size() - 1) + " (" + info.name + ")");
-      }
-      store_.set("table", to_text(table));
-      return table;
-    } catch (const Error& error) {
-      store_.set("table", to_refusal(error));
-      throw;
-    }
-  }
-
-  void connect(const Socket& listener, const Table& table, FabricPlan fabric, Links& links) {
+  // Peers on each channel besides the lifelines.
+  Wanted wanted(const Topology& topology) const {
     std::vector<int> everyone(static_cast<std::size_t>(options_.size));
     std::iota(everyone.begin(), everyone.end(), 0);
-    Wanted wanted;
-    wanted.streams = env_.streams;
-    switch (links.topology.path) {
+    switch (topology.path) {
       case Path::alone:
-        break;
+        return {};
       case Path::host:
-        wanted.control = everyone;
-        break;
+        return {everyone, {}};
       case Path::flat:
-        wanted.control = everyone;
-        wanted.data = everyone;
-        break;
+        return {everyone, everyone};
       case Path::hierarchical:
-        wanted.control = links.topology.local();
-        wanted.data = links.topology.rail();
-        for (const int rank : wanted.data)
-          if (rank != options_.rank) wanted.control.push_back(rank);
         break;
     }
-    const std::vector<int> peers = wanted.data;
-    if (fabric.port) wanted.data.clear();
-    Connections made = connect_peers(listener, table.ranks, options_.rank, wanted, table.nonce, deadline_);
-    links.control = std::make_unique<Control>(options_.rank, std::move(made.control));
-    if (fabric.port) {
-      links.wire = fabric_wire(std::move(fabric), env_, links.topology, peers, table.nonce, *links.control, deadline_);
-      return;
-    }
-    for (const Peers& stream : made.data)
-      for (const auto& [rank, socket] : stream) set_buffers(socket, env_.socket_buffer_bytes);
-    if (!peers.empty())
-      links.wire = std::make_unique<Mesh>(std::move(made.data), *links.control, links.topology.local_size());
+    Wanted some{topology.local(), topology.rail()};
+    for (const int peer : topology.rail())
+      if (peer != rank()) some.control.push_back(peer);
+    return some;
   }
 
-  // The host's first rank makes the segment, the others map it. A failure travels under the same key as the name.
+  void connect(const Socket& listener, const std::string& key, const Table& table, FabricPlan fabric, Links& links) {
+    Meeting meeting(listener, rank(), key, meeting_point_.deadline(), [this] { meeting_point_.check(); });
+    const auto add = [&](int peer, int channel) {
+      if (peer > rank()) meeting.expect({peer, channel});
+      if (peer < rank()) meeting.call({peer, channel}, table.ranks[static_cast<std::size_t>(peer)]);
+    };
+    const Wanted peers = wanted(links.topology);
+    for (const int peer : peers.control)
+      if (peer != 0 && rank() != 0) add(peer, static_cast<int>(Channel::control));
+    const int streams = fabric.port ? 0 : env_.streams;
+    for (const int peer : peers.data)
+      for (int stream = 0; stream < streams; ++stream) add(peer, static_cast<int>(Channel::data) + stream);
+    std::vector<Peers> data(static_cast<std::size_t>(env_.streams));
+    meeting.run([&](Line line, Socket socket) {
+      set_link_timeout(socket, env_.link_timeout);
+      if (line.second == static_cast<int>(Channel::control)) return links.control->add(line.first, std::move(socket));
+      set_buffers(socket, env_.socket_buffer_bytes);
+      data[static_cast<std::size_t>(line.second - static_cast<int>(Channel::data))][line.first] = std::move(socket);
+    });
+    if (fabric.port)
+      links.wire = fabric_wire(std::move(fabric), env_, links.topology, peers.data, table.nonce, *links.control,
+                               meeting_point_.deadline());
+    else if (!peers.data.empty())
+      links.wire = std::make_unique<Mesh>(std::move(data), *links.control, links.topology.local_size());
+  }
+
+  // The host's first rank makes the segment, the others map it.
   Arena share_memory(const Table& table, const Links& links) {
     Arena::Layout layout;
     layout.ranks = links.topology.local_size();
     layout.nonce = table.nonce;
     layout.chunk_bytes = env_.shm_chunk_bytes;
     const std::string key = "arena/" + std::to_string(links.topology.host);
-    if (links.topology.local_rank != 0) {
-      const std::string address = get(key);
-      if (!Segment::is_address(address)) throw Error(ErrorKind::system, address);
-      const std::string mapped = "mapped/" + std::to_string(options_.rank);
-      try {
-        Arena arena = Arena::open(address, layout, deadline_);
-        store_.set(mapped, kReady);
-        return arena;
-      } catch (const Error& error) {
-        store_.set(mapped, error.what());
-        throw;
-      }
-    }
-    try {
-      Arena arena = Arena::create(layout);
-      store_.set(key, arena.address());
-      for (const int rank : links.topology.local())
-        if (rank != options_.rank) {
-          const std::string state = get("mapped/" + std::to_string(rank));
-          if (state != kReady) throw Error(ErrorKind::system, state);
-        }
-      // Without an address the memory is freed when the last process ends, however it ends.
-      arena.hide();
+    const int first = links.topology.local()[0];
+    if (rank() != first) {
+      Arena arena = Arena::open(meeting_point_.get(key, first), layout, meeting_point_.deadline());
+      meeting_point_.set("mapped/" + std::to_string(rank()), kReady);
       return arena;
-    } catch (const Error& error) {
-      store_.set(key, error.what());
-      throw;
     }
+    Arena arena = Arena::create(layout);
+    meeting_point_.set(key, arena.address());
+    for (const int peer : links.topology.local())
+      if (peer != rank()) meeting_point_.get("mapped/" + std::to_string(peer), peer);
+    // Without an address the memory is freed when the last process ends, however it ends.
+    arena.hide();
+    return arena;
   }
 
-  // The same verdict for all ranks: kReady, or the first failure (a rank that failed itself does not wait for it).
-  std::string agree(const std::string& failure) {
-    store_.set("ready/" + std::to_string(options_.rank), failure.empty() ? kReady : failure);
-    if (options_.rank == 0) {
-      std::string verdict = kReady;
-      int r = 0;
-      for (const std::string& state : gather("ready/")) {
-        if (state != kReady && verdict == kReady)
-          verdict = r == 0 ? state : "reported by rank " + std::to_string(r) + ": " + state;
-        ++r;
-      }
-      store_.set("verdict", verdict);
+  // Returns when all ranks are set up. One that fails says so on its lifeline.
+  void agree() {
+    meeting_point_.set("ready/" + std::to_string(rank()), kReady);
+    if (rank() == 0) {
+      for (int r = 1; r < options_.size; ++r) meeting_point_.get("ready/" + std::to_string(r), r);
+      meeting_point_.set("verdict", kReady);
     }
-    return failure.empty() ? get("verdict") : failure;
+    meeting_point_.get("verdict", 0);
   }
 
   NetSettings net_settings() const {
@@ -278,7 +265,7 @@ class Bootstrap {
       });
     if (arena) {
       host = std::make_unique<HostTier>(std::move(*arena), env.one_shot_bytes);
-      host->tune(Op{OpHeader{}, deadline_}, env.shm_stores);
+      host->tune(Op{OpHeader{}, meeting_point_.deadline()}, env.shm_stores);
       if (env.info && topology.local_rank == 0)
         std::fprintf(stderr, "smddp %s: group %s, host %d: %s\n", version(), options_.name.c_str(), topology.host,
                      host->description().c_str());
@@ -295,10 +282,9 @@ class Bootstrap {
     }
   }
 
-  Store& store_;
   const CommunicatorOptions& options_;
-  Env env_;  // rank 0's where it counts, from exchange_records() on
-  Deadline deadline_;
+  Env env_;  // rank 0's where it counts, once the table is there
+  Rendezvous meeting_point_;
   std::string address_;
 };
 

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdio>
 #include <exception>
 #include <mutex>
 
@@ -26,9 +25,7 @@ class Communicator::Impl {
       links_.topology = Topology::from({RankInfo{"alone", "127.0.0.1", 0, host_name(), version()}}, 0, false);
       links_.env = options.env;
     }
-    if (links_.env.info && options.rank == 0)
-      std::fprintf(stderr, "smddp %s: group %s: %d ranks on %d hosts, %s\n", version(), options.name.c_str(),
-                   options.size, links_.topology.host_count(), links_.topology.describe().c_str());
+    if (links_.env.info) print_info(options.name, links_.topology, links_.env);
   }
 
   ~Impl() {
@@ -40,6 +37,14 @@ class Communicator::Impl {
     links_.tier.release();
     links_.wire.release();
     links_.control.release();
+  }
+
+  void set_place(std::uint64_t issued, std::uint64_t delegated, bool blocking) {
+    place_ = {issued, delegated};
+    recorder_.set_exposed(blocking);
+  }
+  void delegate(std::uint64_t issued, std::uint64_t delegated, const std::string& title) {
+    if (!alone() && ::getpid() == pid_) links_.control->delegate({issued, delegated}, title);
   }
 
   bool alone() const { return options_.size == 1; }
@@ -60,7 +65,7 @@ class Communicator::Impl {
     recorder_.begin(header, start);
     if (!alone()) {
       try {
-        links_.control->check_now_and_then(start);
+        links_.control->check_now_and_then(start, place_);
         body(*links_.tier, Op{header, Deadline(start, timeout), links_.env.wire_error_feedback ? residual : nullptr,
                               &links_.topology});
       } catch (const Error& error) {
@@ -70,16 +75,32 @@ class Communicator::Impl {
       }
     }
     recorder_.end(false, Deadline::Clock::now());
+    if (!alone()) links_.control->moved_on();
   }
 
   void abort(const std::string& reason) {
-    if (!alone() && ::getpid() == pid_) links_.control->raise(ErrorKind::aborted, reason);
+    if (::getpid() != pid_) return;
+    if (!alone()) return links_.control->raise(ErrorKind::aborted, reason);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!first_cause_) first_cause_ = std::make_exception_ptr(AbortedError(reason));
   }
 
   void check() const {
-    if (!alone()) links_.control->check();
+    if (!alone()) return links_.control->check();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (first_cause_) std::rethrow_exception(first_cause_);
   }
-  bool failed() const { return !alone() && links_.control->raised(); }
+  void check_peers() const {
+    check();
+    if (alone()) return;
+    const auto lost = links_.control->lost();
+    if (lost) throw PeerError(links_.topology.who({lost->first}) + " " + loss_text(lost->second));
+  }
+  bool failed() const {
+    if (!alone()) return links_.control->raised();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return first_cause_ != nullptr;
+  }
   std::uint64_t sequence() const { return sequence_; }
   const Topology& topology() const { return links_.topology; }
   bool keeps_residuals(std::size_t bytes) const {
@@ -118,8 +139,9 @@ class Communicator::Impl {
   pid_t pid_;
   Links links_;
   FlightRecorder recorder_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::exception_ptr first_cause_;
+  Place place_;  // of the operation that runs or comes next
   std::atomic<std::uint64_t> sequence_{0};
   std::atomic<bool> stats_written_{false};
 };
@@ -208,6 +230,13 @@ bool Communicator::failed() const { return impl_->failed(); }
 std::string Communicator::stats() const { return impl_->stats(); }
 std::string Communicator::flight_recorder() const { return impl_->flight_recorder(); }
 void Communicator::add_exposed(OpKind kind, std::chrono::nanoseconds time) { impl_->add_exposed(kind, time); }
+void Communicator::check_peers() const { impl_->check_peers(); }
+void Communicator::set_place(std::uint64_t issued, std::uint64_t delegated, bool blocking) {
+  impl_->set_place(issued, delegated, blocking);
+}
+void Communicator::delegate(std::uint64_t issued, std::uint64_t delegated, const std::string& title) {
+  impl_->delegate(issued, delegated, title);
+}
 void Communicator::write_stats() { impl_->write_stats(); }
 std::uint64_t Communicator::sequence() const { return impl_->sequence(); }
 bool Communicator::keeps_residuals(std::size_t bytes) const { return impl_->keeps_residuals(bytes); }

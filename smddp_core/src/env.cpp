@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <fstream>
 #include <iterator>
 #include <sstream>
 
@@ -122,6 +123,12 @@ std::string write_text(const Env& env) {
   return env.*member;
 }
 
+bool read_secret(Env& env, const std::string& path) {
+  env.job_secret_file = path;
+  std::ifstream in(path);
+  return std::getline(in, env.job_secret) && !env.job_secret.empty();
+}
+
 const Row kRows[] = {
     {"SMDDP_TRANSPORT", Scope::group, "auto or tcp", read_transport,
      [](const Env& env) { return std::string(env.tcp_only ? "tcp" : "auto"); }},
@@ -160,6 +167,12 @@ const Row kRows[] = {
      write_number<&Env::wire_error_feedback>},
     {"SMDDP_INIT_TIMEOUT", Scope::process, "a whole number of seconds, at least 1", read_seconds<&Env::init_timeout>,
      write_seconds<&Env::init_timeout>},
+    {"SMDDP_LINK_TIMEOUT", Scope::group, "a whole number of seconds, at least 1", read_seconds<&Env::link_timeout>,
+     write_seconds<&Env::link_timeout>},
+    {"SMDDP_JOB_SECRET", Scope::process, "a text", read_text<&Env::job_secret>,
+     [](const Env&) { return std::string("(not shown)"); }},
+    {"SMDDP_JOB_SECRET_FILE", Scope::process, "a readable file that is not empty", read_secret,
+     write_text<&Env::job_secret_file>},
     {"SMDDP_FLIGHT_RECORDER", Scope::process, "a whole number of at least 0", read_size<&Env::flight_recorder, 0>,
      write_number<&Env::flight_recorder>},
     {"SMDDP_FLIGHT_RECORDER_DIR", Scope::process, "a folder", read_text<&Env::flight_recorder_dir>,

@@ -1,5 +1,6 @@
 #include "smddp/errors.hpp"
 
+#include <cerrno>
 #include <cstring>
 
 namespace smddp {
@@ -38,7 +39,9 @@ void throw_error(ErrorKind kind, const std::string& message) {
 }
 
 void throw_system(const std::string& what, int error_number) {
-  throw Error(ErrorKind::system, "smddp: " + what + ": " + std::strerror(error_number));
+  std::string text = what + ": " + std::strerror(error_number);
+  if (error_number == EMFILE) text += " in this process; raise its limit (ulimit -n, or LimitNOFILE of the service)";
+  throw Error(ErrorKind::system, text);
 }
 
 std::string join_ranks(const std::vector<int>& ranks) {

@@ -63,7 +63,10 @@ void FlightRecorder::end(bool failed, Clock::time_point now) {
   add(sum.calls, 1);
   add(sum.failures, failed ? 1 : 0);
   add(sum.bytes, failed ? 0 : current_.bytes);
-  add(sum.nanoseconds, static_cast<std::uint64_t>(duration_cast<nanoseconds>(now - current_start_).count()));
+  const auto time = static_cast<std::uint64_t>(duration_cast<nanoseconds>(now - current_start_).count());
+  add(sum.nanoseconds, time);
+  // Others add here as well: see add_exposed().
+  if (exposed_) sum.exposed.fetch_add(time, std::memory_order_relaxed);
   if (capacity_ == 0) return;
   Slot& slot = slots_[(begun_.load(std::memory_order_relaxed) - 1) % capacity_];
   // The lowest bit of the time says how it ended; Unix time in nanoseconds can spare it.

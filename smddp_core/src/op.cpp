@@ -1,5 +1,7 @@
 #include "op.hpp"
 
+#include <cerrno>
+#include <cstring>
 #include <sstream>
 #include <utility>
 
@@ -7,13 +9,9 @@
 
 namespace smddp {
 
-namespace {
-
 std::string who(const Op& op, const std::vector<int>& ranks) {
   return op.topology ? op.topology->who(ranks) : join_ranks(ranks);
 }
-
-}  // namespace
 
 void check_same(const Op& op, int rank, const OpHeader& theirs, int peer) {
   if (theirs == op.header) return;
@@ -32,9 +30,15 @@ void throw_timeout(const Op& op, const std::vector<int>& missing) {
   throw error;
 }
 
-void throw_peer_closed(const Op& op, int peer) {
-  PeerError error(describe(op.header) + ": " + who(op, {peer}) +
-                  " closed its connection (its process ended or left the group)");
+std::string loss_text(int error_number) {
+  if (error_number == 0 || error_number == ECONNRESET || error_number == EPIPE)
+    return "closed its connection (its process ended or left the group)";
+  return std::string("cannot be reached any more: ") + std::strerror(error_number) +
+         " (its host is down or cut off; see SMDDP_LINK_TIMEOUT)";
+}
+
+void throw_peer_closed(const Op& op, int peer, int error_number) {
+  PeerError error(describe(op.header) + ": " + who(op, {peer}) + " " + loss_text(error_number));
   error.set_ranks({peer});
   throw error;
 }

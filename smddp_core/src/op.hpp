@@ -1,6 +1,7 @@
 // An operation under way: what it is and until when it may take.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "smddp/deadline.hpp"
@@ -17,13 +18,19 @@ struct Op {
   const Topology* topology = nullptr;  ///< To name ranks with their hosts. May be absent.
 };
 
+/// "rank 2 on node-b (10.0.0.2)", as far as the operation knows.
+std::string who(const Op& op, const std::vector<int>& ranks);
+
 /// @throws MismatchError naming both operations when `theirs` (announced by `peer`) is not `op`.
 void check_same(const Op& op, int rank, const OpHeader& theirs, int peer);
 
 /// @throws TimeoutError naming the operation, the time allowed and the ranks in `missing`.
 [[noreturn]] void throw_timeout(const Op& op, const std::vector<int>& missing);
 
-/// @throws PeerError naming the operation and `peer`.
-[[noreturn]] void throw_peer_closed(const Op& op, int peer);
+/// @throws PeerError naming the operation and `peer`. @param error_number how its connection ended; 0: in good order.
+[[noreturn]] void throw_peer_closed(const Op& op, int peer, int error_number);
+
+/// "closed its connection (...)", "cannot be reached any more: ...".
+std::string loss_text(int error_number);
 
 }  // namespace smddp

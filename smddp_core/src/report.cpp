@@ -1,6 +1,7 @@
 #include "report.hpp"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,8 +9,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <sstream>
 
 #include "json.hpp"
+#include "smddp/errors.hpp"
 
 namespace smddp {
 namespace {
@@ -103,6 +106,27 @@ std::string dump_flight_recorder(const Env& env, const ReportSource& source) {
   const std::string path = env.flight_recorder_dir + "/" + file_name("flight", source);
   const std::string failure = write_file(path, O_TRUNC, flight_recorder_lines(source));
   return failure.empty() ? " (last operations: " + path + ")" : " (cannot write " + path + ": " + failure + ")";
+}
+
+void print_info(const std::string& group, const Topology& topology, const Env& env) {
+  std::ostringstream text;
+  if (topology.rank == 0) {
+    text << "smddp " << version() << ": group " << group << ": " << topology.size << " ranks on "
+         << topology.host_count() << " hosts, " << topology.describe() << "\n  set to:";
+    for (const auto& [name, value] : env.shared()) text << " " << name << "=" << value;
+    text << "\n";
+  }
+  if (topology.local_rank == 0) {
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    const int usable = ::sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : 0;
+    text << "smddp " << version() << ": group " << group << ": host "
+         << topology.places[static_cast<std::size_t>(topology.rank)] << ": " << join_ranks(topology.local()) << ", "
+         << usable << " of " << ::sysconf(_SC_NPROCESSORS_ONLN) << " cores usable, one communication thread a rank on "
+         << (env.cpus.empty() ? "any of them" : "cores " + env.cpus) << "\n";
+  }
+  const std::string lines = text.str();
+  std::fputs(lines.c_str(), stderr);
 }
 
 void write_stats(const Env& env, const ReportSource& source) {

@@ -32,6 +32,9 @@ std::string flight_recorder_lines(const ReportSource& source);
 /// @returns a remark for the error's text: where it is, or why it could not be written. "" when no folder is set.
 std::string dump_flight_recorder(const Env& env, const ReportSource& source);
 
+/// SMDDP_DEBUG=INFO: what the group is and how it was set, from rank 0, and a line about each host from its first rank.
+void print_info(const std::string& group, const Topology& topology, const Env& env);
+
 /// Appends stats_json() to env.stats_file, if set. A failure is reported on stderr: the job's result does not depend
 /// on it.
 void write_stats(const Env& env, const ReportSource& source);

@@ -38,22 +38,26 @@ struct Node {
   Control& control;
 };
 
-Peers control_sockets(MemoryStore& store, int rank, int size) {
+// Connects `control` to all others.
+void meet(MemoryStore& store, int rank, int size, Control& control) {
   const auto [listener, port] = listen_on("127.0.0.1");
   store.set("port/" + std::to_string(rank), std::to_string(port));
-  std::vector<RankInfo> infos;
-  Wanted wanted;
+  const Deadline deadline(kTimeout);
+  Meeting meeting(listener, rank, handshake_key("", kNonce), deadline, [] {});
+  const int channel = static_cast<int>(Channel::control);
   for (int r = 0; r < size; ++r) {
-    infos.push_back({"host", "127.0.0.1", std::stoi(store.get("port/" + std::to_string(r), kTimeout))});
-    wanted.control.push_back(r);
+    const int there = std::stoi(store.get("port/" + std::to_string(r), kTimeout));
+    if (r > rank) meeting.expect({r, channel});
+    if (r < rank) meeting.call({r, channel}, {"host", "127.0.0.1", there, "host", version()});
   }
-  return connect_peers(listener, infos, rank, wanted, kNonce, Deadline(kTimeout)).control;
+  meeting.run([&](Line line, Socket socket) { control.add(line.first, std::move(socket)); });
 }
 
 void run_nodes(const Case& now, int size, const std::function<void(Node&)>& body) {
   MemoryStore store;
   run_threads(size, [&](int rank) {
-    Control control(rank, control_sockets(store, rank, size));
+    Control control(rank);
+    meet(store, rank, size, control);
     auto port = open_fabric({now.provider, "127.0.0.1", rank});
     store.set("fabric/" + std::to_string(rank), port->address());
     std::map<int, std::string> addresses;
@@ -294,7 +298,8 @@ TEST(Fabric, SilenceAtTheStartIsReported) {
   MemoryStore store;
   std::atomic<bool> done{false};
   run_threads(2, [&](int rank) {
-    Control control(rank, control_sockets(store, rank, 2));
+    Control control(rank);
+    meet(store, rank, 2, control);
     auto port = open_fabric({kProvider, "127.0.0.1", 0});
     if (rank == 1) {
       store.set("address", port->address());

@@ -47,19 +47,22 @@ Live& live() {
 }  // namespace
 
 Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, GroupOptions options,
-                 Fallbacks fallbacks, MakeFallbacks make_fallbacks)
+                 MakeFallbacks make_fallbacks)
     : BackendBase(rank, size),
       group_options_(std::move(options)),
       options_(c10::make_intrusive<BackendBase::Options>("smddp", group_options_.timeout)),
-      fallback_(std::move(fallbacks.host)),
-      device_fallback_(std::move(fallbacks.device)),
       make_fallbacks_(make_fallbacks),
-      communicator_(make_communicator(store, rank, size, group_options_)),
+      communicator_(
+          make_communicator(c10::make_intrusive<c10d::PrefixStore>("smddp", store), rank, size, group_options_)),
       pid_(::getpid()),
       progress_(1, "smddp-progress") {
   const std::string cpus = Env::from_process(group_options_.settings).cpus;
   if (!cpus.empty()) progress_.run_on(*cpus_from(cpus));
   set_group_name(*options_, group_options_.name, 0);
+  // After ours: a rank that dies before the group stands is noticed there, and not by a time-out of the fallback's.
+  Fallbacks fallbacks = make_fallbacks_(store, rank, size, group_options_.timeout);
+  fallback_ = std::move(fallbacks.host);
+  device_fallback_ = std::move(fallbacks.device);
   const std::lock_guard<std::mutex> lock(live().mutex);
   live().backends.insert(this);
 }
@@ -93,6 +96,8 @@ void Backend::stop() {
                          std::to_string(communicator_->sequence()) + "th operation");
   progress_.drain();
   completions_.drain();
+  // What the fallback still waits for in a dead group would keep this process until its timeout.
+  if (communicator_->failed() && fallback_) abort_of(*fallback_, 0);
   communicator_->write_stats();
 }
 
@@ -130,10 +135,8 @@ c10::intrusive_ptr<BackendBase> Backend::other_group(const c10::intrusive_ptr<c1
   GroupOptions group = group_options_;
   if (options) group.timeout = options->timeout;
   group.name += size == getSize() ? ":merged" : ":split";
-  Fallbacks fallbacks = make_fallbacks_(store, rank, size, group.timeout);
-  const auto ours = c10::make_intrusive<c10d::PrefixStore>("smddp", store);
   const c10::intrusive_ptr<BackendBase> made =
-      c10::make_intrusive<Backend>(ours, rank, size, std::move(group), std::move(fallbacks), make_fallbacks_);
+      c10::make_intrusive<Backend>(store, rank, size, std::move(group), make_fallbacks_);
   other_store_ = store;
   other_group_ = made;
   return made;

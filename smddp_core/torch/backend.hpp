@@ -28,7 +28,7 @@ struct Fallbacks {
   c10::intrusive_ptr<BackendBase> device;  ///< For tensors on a GPU: NCCL; null where ranks share a GPU or have none.
 };
 
-/// Makes them for a group whose store, rank and size differ from its parent's (split, merge).
+/// Makes them for a new group: called by all its ranks.
 using MakeFallbacks = Fallbacks (*)(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                     std::chrono::milliseconds timeout);
 
@@ -52,7 +52,7 @@ struct GroupOptions {
 /// No `override` below: some of these are not virtual in every torch release.
 class Backend final : public BackendBase {
  public:
-  Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, GroupOptions options, Fallbacks fallbacks,
+  Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, GroupOptions options,
           MakeFallbacks make_fallbacks);
   ~Backend();
 
@@ -146,6 +146,12 @@ class Backend final : public BackendBase {
     Optional<c10::Device> device;
   };
 
+  /// See Communicator::set_place().
+  struct Place {
+    std::uint64_t delegated;
+    bool blocking;
+  };
+
   // issue.hpp
   template <class Opts>
   Issue issue_of(c10d::OpType op, const char* title, const Tensors& inputs, const Tensors& outputs,
@@ -154,7 +160,7 @@ class Backend final : public BackendBase {
   WorkPtr issue(Issue what, Body body);
   template <class Body>
   void carry_out(Work& work, int lane, std::chrono::milliseconds timeout, DeviceCall* device, const Tensors& outputs,
-                 const Body& body);
+                 const Place& place, const Body& body);
 
   // collectives.cpp
   WorkPtr issue_all_reduce(Issue what, const c10d::ReduceOp& op);
@@ -209,6 +215,7 @@ class Backend final : public BackendBase {
   std::atomic<std::uint64_t> issued_{0};
   std::atomic<bool> shut_down_{false};
   std::mutex issue_mutex_;
+  std::uint64_t delegated_count_ = 0;  // collectives; under issue_mutex_
   Residuals residuals_;
   std::mutex delegated_mutex_;
   std::vector<c10::weak_intrusive_ptr<WorkBase>> delegated_;

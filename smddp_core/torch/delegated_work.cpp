@@ -2,6 +2,9 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <condition_variable>
+#include <memory>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -11,18 +14,45 @@ namespace {
 // The fallback notices a closed connection at about the time the control plane does; give that one as long to say why.
 constexpr std::chrono::milliseconds kCausePatience{500};
 
+constexpr std::chrono::milliseconds kLookInterval{20};
+
 void raise_cause(const Communicator& communicator) {
   const auto until = std::chrono::steady_clock::now() + kCausePatience;
-  while (!communicator.failed() && std::chrono::steady_clock::now() < until)
+  do {
+    communicator.check_peers();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  communicator.check();
+  } while (std::chrono::steady_clock::now() < until);
 }
 
 }  // namespace
 
 DelegatedWork::DelegatedWork(int rank, c10d::OpType op, const char* title, const std::vector<at::Tensor>& inputs,
                              c10::intrusive_ptr<WorkBase> work, std::shared_ptr<Communicator> communicator)
-    : WorkBase(rank, op, title, inputs), work_(std::move(work)), communicator_(std::move(communicator)) {}
+    : WorkBase(rank, op, title, inputs),
+      work_(std::move(work)),
+      communicator_(std::move(communicator)),
+      on_host_(!inputs.empty() && inputs[0].is_cpu()) {}
+
+// The fallback does not know of our failures: a rank that waits in it must hear of them all the same.
+void DelegatedWork::wait_or_fail(std::chrono::milliseconds timeout) {
+  struct Signal {
+    std::mutex mutex;
+    std::condition_variable done;
+    bool is_done = false;
+  };
+  const auto signal = std::make_shared<Signal>();
+  work_->getFuture()->addCallback([signal](c10::ivalue::Future&) {
+    const std::lock_guard<std::mutex> lock(signal->mutex);
+    signal->is_done = true;
+    signal->done.notify_all();
+  });
+  const auto start = std::chrono::steady_clock::now();
+  std::unique_lock<std::mutex> lock(signal->mutex);
+  while (!signal->done.wait_for(lock, kLookInterval, [&] { return signal->is_done; })) {
+    communicator_->check();
+    if (timeout != kNoTimeout && std::chrono::steady_clock::now() - start > timeout) return;
+  }
+}
 
 void DelegatedWork::watch(const c10::intrusive_ptr<DelegatedWork>& self) {
   // Only the profiler needs it, and gloo's point-to-point work has no future.
@@ -46,6 +76,8 @@ uint64_t DelegatedWork::getSequencenumber() const { return sequence_of(*work_, 0
 
 bool DelegatedWork::wait(std::chrono::milliseconds timeout) {
   try {
+    // Work on a device is not waited for by the host, and that between two ranks cannot tell when it is done.
+    if (on_host_ && !c10d::isP2POp(opType_) && !work_->isCompleted()) wait_or_fail(timeout);
     const bool done = work_->wait(timeout);
     finish();
     return done;

@@ -33,8 +33,11 @@ class DelegatedWork final : public WorkBase {
   static void watch(const c10::intrusive_ptr<DelegatedWork>& self);
 
  private:
+  void wait_or_fail(std::chrono::milliseconds timeout);
+
   const c10::intrusive_ptr<WorkBase> work_;
   const std::shared_ptr<Communicator> communicator_;
+  const bool on_host_;
 };
 
 /// All operations issued between startCoalescing() and endCoalescing(), as one.

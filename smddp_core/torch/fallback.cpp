@@ -37,6 +37,11 @@ Opts Backend::with_timeout(Opts opts) const {
 template <class Call>
 Backend::WorkPtr Backend::delegate(c10d::OpType op, const char* title, const Tensors& tensors, Call call) {
   BackendBase& other = fallback_for(tensors, title);
+  // Not for NCCL, whose calls are to cost the host as little as they can.
+  if (!c10d::isP2POp(op) && &other == fallback_.get()) {
+    const std::lock_guard<std::mutex> lock(issue_mutex_);
+    communicator_->delegate(issued_, ++delegated_count_, title);
+  }
   auto work = c10::make_intrusive<DelegatedWork>(getRank(), op, title, tensors, call(other), communicator_);
   DelegatedWork::watch(work);
   remember(work);

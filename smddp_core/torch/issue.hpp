@@ -14,9 +14,10 @@ namespace smddp::torch_binding {
 // What an operation needs as long as it runs, the caller's thread or the progress thread alike.
 template <class Body>
 void Backend::carry_out(Work& work, int lane, std::chrono::milliseconds timeout, DeviceCall* device,
-                        const Tensors& tensors, const Body& body) {
+                        const Tensors& tensors, const Place& place, const Body& body) {
   std::exception_ptr error;
   try {
+    communicator_->set_place(work.getSequencenumber(), place.delegated, place.blocking);
     // Copies in and out of non-contiguous tensors are not part of anyone's graph.
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     Optional<c10::StreamGuard> guard;
@@ -56,15 +57,19 @@ Backend::WorkPtr Backend::issue(Issue what, Body body) {
   TORCH_CHECK(!shut_down_, "smddp: the process group was destroyed");
   auto work = c10::make_intrusive<Work>(getRank(), what.op, what.title, what.inputs, std::move(what.outputs),
                                         what.lists, ++issued_, device);
+  Place place{delegated_count_, what.synchronous};
   if (what.synchronous && !device && progress_.try_enter()) {
     lock.unlock();
     const GilRelease release;
-    carry_out(*work, lane, what.timeout, nullptr, on_device, body);
+    carry_out(*work, lane, what.timeout, nullptr, on_device, place, body);
     progress_.leave();
     return collect(work);
   }
-  progress_.post([this, work, lane, device, timeout = what.timeout, tensors = std::move(on_device),
-                  body = std::move(body)] { carry_out(*work, lane, timeout, device.get(), tensors, body); });
+  // Whoever waits for it says so himself.
+  place.blocking = false;
+  work->time_waits(communicator_, what.title);
+  progress_.post([this, work, lane, device, place, timeout = what.timeout, tensors = std::move(on_device),
+                  body = std::move(body)] { carry_out(*work, lane, timeout, device.get(), tensors, place, body); });
   return collect(work);
 }
 

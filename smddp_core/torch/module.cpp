@@ -44,8 +44,7 @@ void translate(std::exception_ptr pointer) {
   }
 }
 
-// Of a group that is split or merged: the same as in torch_smddp's creator, which is the one that knows torch's Python
-// side.
+// Python knows how torch makes them.
 Fallbacks make_fallbacks(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                          std::chrono::milliseconds timeout) {
   using Pair = std::pair<c10::intrusive_ptr<BackendBase>, Optional<c10::intrusive_ptr<BackendBase>>>;
@@ -57,14 +56,9 @@ Fallbacks make_fallbacks(const c10::intrusive_ptr<c10d::Store>& store, int rank,
 }
 
 c10::intrusive_ptr<BackendBase> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                       double timeout_seconds, const std::string& name,
-                                       const c10::intrusive_ptr<BackendBase>& fallback,
-                                       const Optional<c10::intrusive_ptr<BackendBase>>& device_fallback,
-                                       const Settings& settings) {
+                                       double timeout_seconds, const std::string& name, const Settings& settings) {
   const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout_seconds * 1000));
-  return c10::make_intrusive<Backend>(store, rank, size, GroupOptions{timeout, name, settings},
-                                      Fallbacks{fallback, device_fallback.value_or(c10::intrusive_ptr<BackendBase>())},
-                                      &make_fallbacks);
+  return c10::make_intrusive<Backend>(store, rank, size, GroupOptions{timeout, name, settings}, &make_fallbacks);
 }
 
 std::string address() {
@@ -104,10 +98,9 @@ PYBIND11_MODULE(_C, module) {
   module.attr("torch_version") = SMDDP_TORCH_VERSION;
   module.def(
       "create", &smddp::torch_binding::create, py::arg("store"), py::arg("rank"), py::arg("size"),
-      py::arg("timeout_seconds"), py::arg("name"), py::arg("fallback"), py::arg("device_fallback") = py::none(),
-      py::arg("settings") = smddp::Settings(), py::call_guard<py::gil_scoped_release>(),
-      "Meets the other ranks through `store` and returns the backend; `fallback` carries out what is not ours on CPU "
-      "tensors, `device_fallback` everything on tensors of a GPU; `settings` are values for environment variables "
+      py::arg("timeout_seconds"), py::arg("name"), py::arg("settings") = smddp::Settings(),
+      py::call_guard<py::gil_scoped_release>(),
+      "Meets the other ranks through `store` and returns the backend; `settings` are values for environment variables "
       "that are not set.");
   module.def("stop_all", &smddp::torch_binding::Backend::stop_all, "Ends all groups, before the interpreter does.");
   module.def("address", &smddp::torch_binding::address, "The address of this machine that groups publish.");

@@ -1,8 +1,11 @@
 // torch's rendezvous store behind the core's interface.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "compat.hpp"
@@ -19,18 +22,30 @@ class StoreAdapter final : public Store {
     store_->set(key, std::vector<std::uint8_t>(value.begin(), value.end()));
   }
 
-  // Stores differ in the exception they time out with; all of them derive from c10::Error.
+  // check() again and again instead of wait(): torch's TCP store writes warnings for each wait() that times out, and
+  // whoever waits here looks at its peers several times a second.
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
-    try {
-      store_->wait({key}, timeout);
-      const std::vector<std::uint8_t> value = store_->get(key);
-      return std::string(value.begin(), value.end());
-    } catch (const c10::Error& error) {
-      throw TimeoutError("smddp: the store has no '" + key + "': " + error.what_without_backtrace());
+    constexpr std::chrono::milliseconds kLongestNap{20};
+    const auto until = std::chrono::steady_clock::now() + timeout;
+    std::chrono::milliseconds nap{1};
+    while (!has(key)) {
+      if (std::chrono::steady_clock::now() >= until) throw TimeoutError("smddp: the store has no '" + key + "'");
+      std::this_thread::sleep_for(nap);
+      nap = std::min(2 * nap, kLongestNap);
     }
+    const std::vector<std::uint8_t> value = store_->get(key);
+    return std::string(value.begin(), value.end());
   }
 
  private:
+  bool has(const std::string& key) {
+    try {
+      return store_->check({key});
+    } catch (const c10::Error& error) {
+      throw Error(ErrorKind::system, std::string("smddp: the store fails: ") + error.what_without_backtrace());
+    }
+  }
+
   c10::intrusive_ptr<c10d::Store> store_;
 };
 

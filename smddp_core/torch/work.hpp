@@ -10,12 +10,14 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "compat.hpp"
 #include "device.hpp"
 #include "runtime/completion_lanes.hpp"
+#include "smddp/communicator.hpp"
 
 namespace smddp::torch_binding {
 
@@ -41,7 +43,7 @@ class Work final : public WorkBase {
   /// As for every back end, the future of an operation that was waited for has its value: DDP's reducer reads it
   /// without waiting again, in join(). Callbacks do not wait for the lane they are on.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) {
-    const bool done = WorkBase::wait(timeout);
+    const bool done = timed_wait(timeout);
     c10::intrusive_ptr<c10::ivalue::Future> future;
     {
       const std::lock_guard<std::mutex> lock(future_mutex_);
@@ -58,6 +60,12 @@ class Work final : public WorkBase {
   /// The current stream waits for the outputs, the host does not. wait() ends with this.
   void synchronize() {
     if (device_) device_->block_current_stream();
+  }
+
+  /// From now on, time spent in wait() counts as exposed.
+  void time_waits(std::shared_ptr<Communicator> communicator, const std::string& title) {
+    communicator_ = std::move(communicator);
+    kind_ = kind_of(title);
   }
 
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() {
@@ -86,6 +94,28 @@ class Work final : public WorkBase {
   }
 
  private:
+  bool timed_wait(std::chrono::milliseconds timeout) {
+    if (!communicator_ || isCompleted()) return WorkBase::wait(timeout);
+    const auto start = std::chrono::steady_clock::now();
+    const auto blocked = [&] { communicator_->add_exposed(kind_, std::chrono::steady_clock::now() - start); };
+    try {
+      const bool done = WorkBase::wait(timeout);
+      blocked();
+      return done;
+    } catch (...) {
+      blocked();
+      throw;
+    }
+  }
+
+  // By the title, which tells coalesced operations apart.
+  static OpKind kind_of(const std::string& title) {
+    if (title.find("scatter") != std::string::npos) return OpKind::reduce_scatter;
+    if (title.find("gather") != std::string::npos) return OpKind::all_gather;
+    if (title.find("reduce") != std::string::npos) return OpKind::all_reduce;
+    return title.find("broadcast") != std::string::npos ? OpKind::broadcast : OpKind::barrier;
+  }
+
   // The base class keeps the title and copies the tensors for the profiler alone.
   Work(int rank, c10d::OpType op, const char* title, const Tensors& inputs, Tensors outputs, std::size_t lists,
        std::uint64_t sequence, std::shared_ptr<DeviceCall> device, bool profiled)
@@ -123,6 +153,8 @@ class Work final : public WorkBase {
   std::uint64_t sequence_;
   std::size_t lists_;
   std::shared_ptr<DeviceCall> device_;
+  std::shared_ptr<Communicator> communicator_;
+  OpKind kind_ = OpKind::barrier;
   std::mutex future_mutex_;
   bool done_ = false;  // error_ is final
   std::exception_ptr error_;

@@ -86,6 +86,7 @@ def run_ranks(
     hosts: str = "",
     env: Mapping[str, str] | None = None,
     may_fail: Sequence[int] = (),
+    stopped: Sequence[int] = (),
     limit: float = 120,
     prefix: Callable[[int], Sequence[str]] = lambda rank: (),
 ) -> list[Rank]:
@@ -93,7 +94,8 @@ def run_ranks(
 
     `hosts` is one letter a rank: ranks of different letters believe to be on different hosts. `prefix` goes in front of
     a rank's command: `ip netns exec`, to put it on one. A rank that fails and is not in `may_fail`, or is not done
-    after `limit` seconds, fails the test with the output of all.
+    after `limit` seconds, fails the test with the output of all. Ranks in `stopped` are killed when the
+    others have ended.
     """
     common = clean_environment() | {
         "WORLD_SIZE": str(size),
@@ -113,7 +115,10 @@ def run_ranks(
         )
     results = []
     hung = []
-    for rank, process in enumerate(processes):
+    for rank in [*(r for r in range(size) if r not in stopped), *stopped]:
+        process = processes[rank]
+        if rank in stopped:
+            process.kill()
         try:
             output, _ = process.communicate(timeout=max(limit - (time.monotonic() - start), 0.1))
         except subprocess.TimeoutExpired:
@@ -121,6 +126,7 @@ def run_ranks(
             process.kill()
             output, _ = process.communicate()
         results.append(Rank(rank, process.returncode, output, time.monotonic() - start))
+    results.sort(key=lambda one: one.rank)
     story = "\n".join(f"--- rank {one.rank}: exit {one.returncode}\n{one.output}" for one in results)
     assert not hung, f"ranks {hung} were still running after {limit} s\n{story}"
     failed = [one.rank for one in results if one.returncode != 0 and one.rank not in may_fail]

@@ -81,11 +81,24 @@ class Communicator {
   std::string stats() const;
   std::string flight_recorder() const;
 
+  /// For programs that leave some of their group's operations to another library. Before each operation of ours, by the
+  /// thread that calls it: how many of ours and of the others the program has issued up to it. @param blocking whether
+  /// the program waits for it: then its time is exposed.
+  void set_place(std::uint64_t issued, std::uint64_t delegated, bool blocking);
+
+  /// Before each of the others: tells the peers, so that a rank that is in one of ours instead raises a MismatchError
+  /// at once and does not wait for its timeout. `delegated` counts from 1. Any thread.
+  void delegate(std::uint64_t issued, std::uint64_t delegated, const std::string& title);
+
   /// Somebody was blocked this long until an operation of this kind was done: counted as exposed. Any thread.
   void add_exposed(OpKind kind, std::chrono::nanoseconds time);
 
   /// Appends stats() to Env::stats_file, the first time it is called. The destructor does it at the latest.
   void write_stats();
+
+  /// check(), and throws a PeerError when a rank is gone. For the other library's operations: they may have failed for
+  /// that reason. Any thread.
+  void check_peers() const;
 
   /// Number of the last operation started.
   std::uint64_t sequence() const;

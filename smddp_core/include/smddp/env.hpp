@@ -97,6 +97,15 @@ struct Env {
   /// SMDDP_INIT_TIMEOUT: seconds all ranks have to find each other; default 300, never more than the group's timeout.
   std::chrono::milliseconds init_timeout{300'000};
 
+  /// SMDDP_LINK_TIMEOUT [group]: seconds a host may be silent on the network (nothing acknowledged, no answer to
+  /// probes) before its ranks count as lost. Default 30.
+  std::chrono::milliseconds link_timeout{30'000};
+
+  /// SMDDP_JOB_SECRET, or the first line of the file SMDDP_JOB_SECRET_FILE names: only ranks with the same one can
+  /// join. Default: none; then whoever can read the job's store can join.
+  std::string job_secret;
+  std::string job_secret_file;
+
   /// SMDDP_FLIGHT_RECORDER: how many operations of each group are remembered; default 256, about 56 bytes each.
   std::size_t flight_recorder = 256;
 
@@ -111,6 +120,7 @@ struct Env {
   bool info = false;
 
   /// The process environment over `given` (what the program itself chose) over the defaults.
+  /// Reads the secret's file.
   /// @throws UsageError naming the setting, its value, where it is from and what is accepted.
   static Env from_process(const Settings& given = {});
 

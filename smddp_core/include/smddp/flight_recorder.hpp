@@ -49,6 +49,9 @@ class FlightRecorder {
   /// The operation begins. `now` is passed in because the caller has just looked.
   void begin(const OpHeader& header, Clock::time_point now);
 
+  /// Whether somebody is blocked by the operations that begin from now on: then all of their time is exposed.
+  void set_exposed(bool exposed) { exposed_ = exposed; }
+
   /// The operation that began last is over.
   void end(bool failed, Clock::time_point now);
 
@@ -86,6 +89,7 @@ class FlightRecorder {
   std::unique_ptr<Slot[]> slots_;
   std::atomic<std::uint64_t> begun_{0};
   OpHeader current_;
+  bool exposed_ = false;
   Clock::time_point current_start_;
   std::array<Totals, kOpKinds> totals_;
 };

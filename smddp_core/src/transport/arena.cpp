@@ -245,9 +245,9 @@ void Arena::sleep_until(const Op& op, int local_rank, Phase phase, std::uint64_t
       // It may have finished its part of the operation and left in good order between the two looks.
       if (reached()) return;
       control_->settle(kPatience);
-      throw_peer_closed(op, rank);
+      throw_peer_closed(op, rank, control_->error_number(rank));
     }
-    if (op.deadline.passed()) throw_timeout(op, behind(phase, number));
+    if (op.deadline.passed()) throw_timeout(op, control_->blame(behind(phase, number)));
   }
 }
 

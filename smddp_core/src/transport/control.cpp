@@ -1,30 +1,62 @@
 #include "transport/control.hpp"
 
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cstdint>
-#include <cstring>
+#include <set>
 #include <utility>
 
 namespace smddp {
 namespace {
 
-struct Notice {
-  std::int32_t kind = 0;
-  std::uint32_t length = 0;
-};
-
-// Longer reasons are cut: a notice must fit the empty socket buffer, because it is sent without waiting.
-constexpr std::size_t kMaxReason = 1024;
-
 constexpr std::chrono::milliseconds kLookInterval{1};
+
+// Calls that ranks may be apart and still be compared.
+constexpr std::size_t kMostNotes = 64;
+
+// How long blame() waits for answers: a rank that waits looks at its control plane many times in this time.
+constexpr std::chrono::milliseconds kAnswerPatience{300};
+
+Socket make_epoll() {
+  const int fd = ::epoll_create1(EPOLL_CLOEXEC);
+  if (fd < 0) throw_system("epoll_create1", errno);
+  return Socket(fd);
+}
 
 }  // namespace
 
-Control::Control(int rank, Peers peers) : rank_(rank) {
-  for (auto& [peer, socket] : peers) peers_[peer].socket = std::move(socket);
+Control::Control(int rank) : rank_(rank), readable_(make_epoll()) {}
+
+void Control::add(int rank, Socket socket) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u32 = static_cast<std::uint32_t>(rank);
+  if (::epoll_ctl(readable_.fd(), EPOLL_CTL_ADD, socket.fd(), &event) != 0) throw_system("epoll_ctl", errno);
+  Peer fresh;
+  fresh.socket = std::move(socket);
+  peers_[rank] = std::move(fresh);
+}
+
+void Control::set_link_timeout(std::chrono::milliseconds timeout) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [rank, peer] : peers_) smddp::set_link_timeout(peer.socket, timeout);
+}
+
+// Without waiting. What does not fit is kept: half a notice would make all that follow it unreadable.
+void Control::send(Peer& peer, const Notice& notice) {
+  if (peer.closed) return;
+  peer.unsent += to_bytes(notice);
+  flush(peer);
+}
+
+void Control::flush(Peer& peer) {
+  const ssize_t n = ::send(peer.socket.fd(), peer.unsent.data(), peer.unsent.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (n > 0) peer.unsent.erase(0, static_cast<std::size_t>(n));
+  if (!peer.unsent.empty()) owing_ = true;
 }
 
 void Control::record(ErrorKind kind, const std::string& message) {
@@ -34,16 +66,10 @@ void Control::record(ErrorKind kind, const std::string& message) {
   raised_.store(true, std::memory_order_release);
   // Relayed by everyone who learns of it: a peer may not be connected to the rank where it began.
   const bool relayed = message_.rfind("reported by", 0) == 0;
-  const std::string text =
-      (relayed ? message_ : "reported by rank " + std::to_string(rank_) + ": " + message_).substr(0, kMaxReason);
   Notice notice;
-  notice.kind = static_cast<std::int32_t>(kind);
-  notice.length = static_cast<std::uint32_t>(text.size());
-  std::string bytes(sizeof(notice), '\0');
-  std::memcpy(bytes.data(), &notice, sizeof(notice));
-  bytes += text;
-  for (auto& [peer, state] : peers_)
-    if (!state.closed) ::send(state.socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  notice.kind = kind;
+  notice.text = relayed ? message_ : "reported by rank " + std::to_string(rank_) + ": " + message_;
+  for (auto& [rank, peer] : peers_) send(peer, notice);
 }
 
 void Control::raise(ErrorKind kind, const std::string& message) {
@@ -51,47 +77,114 @@ void Control::raise(ErrorKind kind, const std::string& message) {
   record(kind, message);
 }
 
-void Control::parse(int rank, Peer& peer) {
-  Notice notice;
-  if (peer.received.size() < sizeof(notice)) return;
-  std::memcpy(&notice, peer.received.data(), sizeof(notice));
-  if (notice.length > kMaxReason) {
-    record(ErrorKind::system, "smddp: rank " + std::to_string(rank) + " sent an unreadable notice");
-    return;
+void Control::take(int rank, Peer& peer, const Notice& notice) {
+  switch (notice.type) {
+    case Notice::Type::failure:
+      record(notice.kind, notice.text);
+      break;
+    case Notice::Type::query:
+      if (waiting_) {
+        Notice answer;
+        answer.type = Notice::Type::answer;
+        answer.awaited = awaited_;
+        send(peer, answer);
+      }
+      break;
+    case Notice::Type::answer:
+      peer.answer = notice.awaited;
+      break;
+    case Notice::Type::delegated:
+      peer.delegated.push_back(notice);
+      if (peer.delegated.size() > kMostNotes) peer.delegated.pop_front();
+      compare_titles(rank, notice);
+      break;
   }
-  if (peer.received.size() < sizeof(notice) + notice.length) return;
-  record(static_cast<ErrorKind>(notice.kind), peer.received.substr(sizeof(notice), notice.length));
+}
+
+void Control::close(Peer& peer, int error_number) {
+  peer.closed = true;
+  peer.error_number = error_number;
+  ::epoll_ctl(readable_.fd(), EPOLL_CTL_DEL, peer.socket.fd(), nullptr);
 }
 
 void Control::read_from(int rank, Peer& peer) {
-  char buffer[512];
-  while (!peer.closed) {
-    const ssize_t n = ::recv(peer.socket.fd(), buffer, sizeof(buffer), MSG_DONTWAIT);
-    if (n > 0) {
-      peer.received.append(buffer, static_cast<std::size_t>(n));
-    } else if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
-      break;
-    } else {
-      peer.closed = true;
-    }
+  char buffer[2048];
+  const ssize_t n = ::recv(peer.socket.fd(), buffer, sizeof(buffer), MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n <= 0) return close(peer, n < 0 ? errno : 0);
+  peer.reader.feed(buffer, static_cast<std::size_t>(n));
+  try {
+    while (const auto notice = peer.reader.next()) take(rank, peer, *notice);
+  } catch (const Error& error) {
+    close(peer, EPROTO);
+    record(ErrorKind::system, "rank " + std::to_string(rank) + " sent " + without_name(error.what()));
   }
-  parse(rank, peer);
 }
 
+// What is left unread is found by the next epoll_wait().
 void Control::look() {
   looked_ = Deadline::Clock::now();
+  if (std::exchange(owing_, false))
+    for (auto& [rank, peer] : peers_)
+      if (!peer.unsent.empty() && !peer.closed) flush(peer);
+  epoll_event events[64];
+  for (int ready = 64; ready == 64;) {
+    ready = ::epoll_wait(readable_.fd(), events, 64, 0);
+    for (int i = 0; i < ready; ++i) {
+      const int rank = static_cast<int>(events[i].data.u32);
+      read_from(rank, peers_.at(rank));
+    }
+  }
+}
+
+// A peer delegated its n-th operation before it came to ours of number place_.issued, which this rank came to with
+// fewer delegated: one of the two calls is in another order there than here.
+void Control::compare_order() {
+  if (place_.issued == 0) return;
   for (auto& [rank, peer] : peers_)
-    if (!peer.closed) read_from(rank, peer);
+    for (const Notice& note : peer.delegated)
+      if (note.place.issued < place_.issued && note.place.delegated > place_.delegated)
+        record(ErrorKind::mismatch, "ranks called different operations: rank " + std::to_string(rank_) +
+                                        " is in operation " + std::to_string(place_.issued) +
+                                        " of the group's own, rank " + std::to_string(rank) + " called " + note.text +
+                                        ", which another back end carries out, before it; all ranks must make the same "
+                                        "calls in the same order");
+}
+
+void Control::compare_titles(int rank, const Notice& note) {
+  const auto own = own_delegated_.find(note.place.delegated);
+  if (own == own_delegated_.end() || own->second == note.text) return;
+  record(ErrorKind::mismatch, "ranks called different operations: rank " + std::to_string(rank_) + " called " +
+                                  own->second + ", rank " + std::to_string(rank) + " called " + note.text +
+                                  "; all ranks must make the same calls in the same order");
+}
+
+void Control::delegate(const Place& place, const std::string& title) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  own_delegated_[place.delegated] = title;
+  if (own_delegated_.size() > kMostNotes) own_delegated_.erase(own_delegated_.begin());
+  Notice note;
+  note.type = Notice::Type::delegated;
+  note.place = place;
+  note.text = title;
+  for (auto& [rank, peer] : peers_) {
+    // A hint: where the peer does not read, those that follow may be left out.
+    if (peer.unsent.empty()) send(peer, note);
+    for (const Notice& theirs : peer.delegated)
+      if (theirs.place.delegated == place.delegated) compare_titles(rank, theirs);
+  }
 }
 
 void Control::check() {
   const std::lock_guard<std::mutex> lock(mutex_);
   look();
+  compare_order();
   if (raised_) throw_error(kind_, message_);
 }
 
-void Control::check_now_and_then(Deadline::Clock::time_point now) {
+void Control::check_now_and_then(Deadline::Clock::time_point now, const Place& place) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  place_ = place;
   if (now - looked_ >= kLookInterval) look();
   if (raised_) throw_error(kind_, message_);
 }
@@ -104,11 +197,17 @@ std::string Control::reason() const {
 void Control::set_awaited(std::uint64_t sequence, std::vector<int> ranks) {
   const std::lock_guard<std::mutex> lock(mutex_);
   awaited_ = {sequence, std::move(ranks)};
+  waiting_ = true;
 }
 
 Awaited Control::awaited() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return awaited_;
+}
+
+void Control::forget_awaited() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  waiting_ = false;
 }
 
 bool Control::closed(int rank) const {
@@ -117,22 +216,76 @@ bool Control::closed(int rank) const {
   return entry != peers_.end() && entry->second.closed;
 }
 
+std::optional<std::pair<int, int>> Control::lost() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [rank, peer] : peers_)
+    if (peer.closed) return std::make_pair(rank, peer.error_number);
+  return std::nullopt;
+}
+
+int Control::error_number(int rank) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto entry = peers_.find(rank);
+  return entry == peers_.end() ? 0 : entry->second.error_number;
+}
+
+bool Control::all_answered(const std::vector<int>& asked) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::all_of(asked.begin(), asked.end(), [&](int rank) {
+    const auto entry = peers_.find(rank);
+    return entry == peers_.end() || entry->second.closed || entry->second.answer;
+  });
+}
+
+std::vector<int> Control::blame(const std::vector<int>& missing) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Notice query;
+    query.type = Notice::Type::query;
+    for (const int rank : missing) {
+      const auto entry = peers_.find(rank);
+      if (entry == peers_.end()) continue;
+      entry->second.answer.reset();
+      send(entry->second, query);
+    }
+  }
+  const Deadline patience(kAnswerPatience);
+  while (!all_answered(missing) && !patience.passed()) {
+    pollfd news{readable_.fd(), POLLIN, 0};
+    ::poll(&news, 1, static_cast<int>(patience.left(kAnswerPatience).count()));
+    check();
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::set<int> guilty;
+  for (const int rank : missing) {
+    const auto entry = peers_.find(rank);
+    std::set<int> named;
+    if (entry != peers_.end() && entry->second.answer)
+      for (const int other : entry->second.answer->ranks)
+        if (other != rank_) named.insert(other);
+    if (named.empty()) named.insert(rank);
+    guilty.insert(named.begin(), named.end());
+  }
+  // A rank that another one names, but that answers that it waits itself, is not the cause.
+  const auto excused = [&](int rank) {
+    const auto entry = peers_.find(rank);
+    return guilty.size() > 1 && entry != peers_.end() && entry->second.answer;
+  };
+  std::vector<int> ranks;
+  std::copy_if(guilty.begin(), guilty.end(), std::back_inserter(ranks), [&](int rank) { return !excused(rank); });
+  return ranks.empty() ? missing : ranks;
+}
+
 void Control::settle(std::chrono::milliseconds patience) {
   const Deadline deadline(patience);
-  std::vector<pollfd> entries;
   while (!deadline.passed()) {
     check();
-    entries.clear();
-    append_to(entries);
-    ::poll(entries.data(), entries.size(), static_cast<int>(deadline.left(patience).count()));
+    pollfd news{readable_.fd(), POLLIN, 0};
+    ::poll(&news, 1, static_cast<int>(deadline.left(patience).count()));
   }
   check();
 }
 
-void Control::append_to(std::vector<pollfd>& entries) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& [rank, peer] : peers_)
-    if (!peer.closed) entries.push_back({peer.socket.fd(), POLLIN, 0});
-}
+void Control::append_to(std::vector<pollfd>& entries) const { entries.push_back({readable_.fd(), POLLIN, 0}); }
 
 }  // namespace smddp

@@ -6,28 +6,31 @@
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "smddp/deadline.hpp"
 #include "smddp/errors.hpp"
 #include "transport/connect.hpp"
+#include "transport/notice.hpp"
 
 struct pollfd;
 
 namespace smddp {
 
-/// Whom an operation waits for.
-struct Awaited {
-  std::uint64_t sequence = 0;
-  std::vector<int> ranks;
-};
-
 class Control {
  public:
-  Control(int rank, Peers peers);
+  explicit Control(int rank);
+
+  /// Adds a peer, or another connection in place of the one there was. Before the first operation.
+  void add(int peer, Socket socket);
+
+  /// For the peers there are: see Env.
+  void set_link_timeout(std::chrono::milliseconds timeout);
 
   /// Records the first reason why the group is dead and tells all peers. Later calls do nothing. Any thread.
   void raise(ErrorKind kind, const std::string& message);
@@ -35,15 +38,22 @@ class Control {
   /// Throws the recorded reason, if any; reads what peers sent first. Any thread.
   void check();
 
-  /// check(), but looks at the sockets only if the last look is more than a millisecond old at `now`: one system call a
-  /// peer costs as much as a small operation. A rank that comes late, which must learn of a dead group, still looks.
-  void check_now_and_then(Deadline::Clock::time_point now);
+  /// check(), but looks at the sockets only if the last look is more than a millisecond old at `now`: a system call
+  /// costs as much as a small operation. A rank that comes late, which must learn of a dead group, still looks.
+  /// @param place of the operation that begins; all zero where nothing is ever delegated.
+  void check_now_and_then(Deadline::Clock::time_point now, const Place& place);
 
   /// True once a reason is recorded. Any thread.
   bool raised() const { return raised_.load(std::memory_order_acquire); }
 
   /// True when `rank`'s process ended or left the group. As of the last check().
   bool closed(int rank) const;
+
+  /// A rank whose connection is closed, and the errno value it ended with (0: in good order). As of the last check().
+  std::optional<std::pair<int, int>> lost() const;
+
+  /// See lost(). 0 while `rank` is connected.
+  int error_number(int rank) const;
 
   /// The recorded reason; "" if there is none. Any thread.
   std::string reason() const;
@@ -52,33 +62,62 @@ class Control {
   void set_awaited(std::uint64_t sequence, std::vector<int> ranks);
   Awaited awaited() const;
 
+  /// An operation begins that the fallback carries out, the `place.delegated`-th of the group. Tells the peers, so that
+  /// one that is in an operation of ours instead does not wait in vain.
+  void delegate(const Place& place, const std::string& title);
+
+  /// The operation is over: from now on this rank does not answer that it waits.
+  void moved_on() {
+    if (waiting_.load(std::memory_order_relaxed)) forget_awaited();
+  }
+
+  /// Asks `missing` whom they wait for, and returns those that do not answer (they are elsewhere, or stopped) and those
+  /// that the others name. Throws when another rank's explanation arrives meanwhile.
+  std::vector<int> blame(const std::vector<int>& missing);
+
   /// Called before a lost peer is reported: gives another rank's explanation `patience` to arrive, and throws it if it
   /// does.
   void settle(std::chrono::milliseconds patience);
 
-  /// Adds the open connections, so that a poll() on data wakes up for them too.
+  /// Adds what wakes a poll() on data for news here too.
   void append_to(std::vector<pollfd>& entries) const;
 
  private:
   struct Peer {
     Socket socket;
-    std::string received;
+    NoticeReader reader;
     bool closed = false;
+    int error_number = 0;
+    std::optional<Awaited> answer;
+    std::deque<Notice> delegated;  // notes that may contradict what comes here
+    std::string unsent;            // what the socket's buffer had no room for
   };
 
   void record(ErrorKind kind, const std::string& message);
+  void send(Peer& peer, const Notice& notice);
+  void flush(Peer& peer);
   void look();
   void read_from(int rank, Peer& peer);
-  void parse(int rank, Peer& peer);
+  void take(int rank, Peer& peer, const Notice& notice);
+  void close(Peer& peer, int error_number);
+  void forget_awaited();
+  void compare_order();
+  void compare_titles(int rank, const Notice& note);
+  bool all_answered(const std::vector<int>& asked) const;
 
   const int rank_;
+  Socket readable_;  // an epoll set of all peers: one system call, however many there are
   mutable std::mutex mutex_;
   std::map<int, Peer> peers_;
   std::atomic<bool> raised_{false};
+  std::atomic<bool> waiting_{false};
+  bool owing_ = false;  // some peer has something unsent
   Deadline::Clock::time_point looked_{};
   ErrorKind kind_ = ErrorKind::system;
   std::string message_;
   Awaited awaited_;
+  Place place_;
+  std::map<std::uint64_t, std::string> own_delegated_;  // titles of the last ones
 };
 
 }  // namespace smddp

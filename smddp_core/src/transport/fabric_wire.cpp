@@ -128,8 +128,8 @@ std::vector<int> FabricWire::pending() const {
 
 void FabricWire::lost(const Op& op, int rank, const std::string& reason) {
   control_.settle(kPatience);
-  if (reason.empty() || control_.closed(rank)) throw_peer_closed(op, rank);
-  PeerError error("" + describe(op.header) + ": " + (op.topology ? op.topology->who({rank}) : join_ranks({rank})) +
+  if (reason.empty() || control_.closed(rank)) throw_peer_closed(op, rank, control_.error_number(rank));
+  PeerError error(describe(op.header) + ": " + (op.topology ? op.topology->who({rank}) : join_ranks({rank})) +
                   " cannot be reached over " + endpoint_->name() + ": " + reason);
   error.set_ranks({rank});
   throw error;
@@ -268,7 +268,7 @@ void FabricWire::check_waiting(const Op& op, bool urgent) {
     else if (now - since > kLastWords)
       lost(op, rank, std::string());
   }
-  if (op.deadline.passed()) throw_timeout(op, waiting);
+  if (op.deadline.passed()) throw_timeout(op, control_.blame(waiting));
 }
 
 // True when the control plane has news.

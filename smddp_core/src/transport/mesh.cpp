@@ -113,9 +113,9 @@ void Mesh::post(Peer& peer, Queue Stream::* queue, std::deque<Piece> Peer::* pie
   ++posted_;
 }
 
-void Mesh::lost(const Op& op, int rank) {
+void Mesh::lost(const Op& op, int rank, int error_number) {
   control_.settle(kPatience);
-  throw_peer_closed(op, rank);
+  throw_peer_closed(op, rank, error_number);
 }
 
 // `bytes` of the queue have moved: says so to those pieces that are complete with it.
@@ -146,7 +146,7 @@ bool Mesh::push(const Op& op, int rank, Peer& peer, Stream& stream) {
     const ssize_t n = ::sendmsg(stream.socket.fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0) {
       if (would_block()) break;
-      lost(op, rank);
+      lost(op, rank, errno);
     }
     budget -= static_cast<std::size_t>(n);
     advance(stream.sends, peer.sends, static_cast<std::size_t>(n));
@@ -163,7 +163,7 @@ bool Mesh::pull(const Op& op, int rank, Peer& peer, Stream& stream) {
     for (std::size_t i = 0; i < message.msg_iovlen; ++i) wanted += vectors[i].iov_len;
     const ssize_t n = ::recvmsg(stream.socket.fd(), &message, MSG_DONTWAIT);
     if (n < 0 && would_block()) break;
-    if (n <= 0) lost(op, rank);
+    if (n <= 0) lost(op, rank, n < 0 ? errno : 0);
     budget -= static_cast<std::size_t>(n);
     bytes_expected_ -= static_cast<std::size_t>(n);
     advance(stream.receives, peer.receives, static_cast<std::size_t>(n));
@@ -224,7 +224,7 @@ void Mesh::progress(const Op& op) {
 }
 
 void Mesh::check_waiting(const Op& op) {
-  if (op.deadline.passed()) throw_timeout(op, unfinished());
+  if (op.deadline.passed()) throw_timeout(op, control_.blame(unfinished()));
 }
 
 std::vector<int> Mesh::unfinished() const {

@@ -71,7 +71,7 @@ class Mesh final : public Wire {
   void set_low_water(Stream& stream);
   void move_ready(const Op& op);
   void check_waiting(const Op& op);
-  void lost(const Op& op, int rank);
+  void lost(const Op& op, int rank, int error_number);
   /// The peers of the last poll.
   std::vector<int> unfinished() const;
 

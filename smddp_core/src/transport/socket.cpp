@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "smddp/errors.hpp"
@@ -74,16 +73,6 @@ void tune(const Socket& socket) {
   const int on = 1;
   // Small messages must not wait for an acknowledgement of the previous ones.
   ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  ::setsockopt(socket.fd(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-  // A host that vanishes without a FIN: first probe after 5 s, then each second, and unacknowledged data is given up in
-  // 10 s.
-  const int idle = 5;
-  const int probes = 5;
-  const int unacknowledged_ms = 10'000;
-  ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
-  ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_KEEPINTVL, &on, sizeof(on));
-  ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
-  ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms, sizeof(unacknowledged_ms));
 }
 
 bool wait_for(int fd, short events, const Deadline& deadline) {
@@ -94,18 +83,6 @@ bool wait_for(int fd, short events, const Deadline& deadline) {
     if (ready < 0 && errno != EINTR) throw_system("poll", errno);
     if (deadline.passed()) return false;
   }
-}
-
-// One attempt; an empty Socket when refused.
-Socket try_connect(const Address& address, const Deadline& deadline) {
-  Socket socket = make_socket(address.storage.ss_family);
-  if (::connect(socket.fd(), address.get(), address.length) == 0) return socket;
-  if (errno != EINPROGRESS) return {};
-  if (!wait_for(socket.fd(), POLLOUT, deadline)) return {};
-  int error = 0;
-  socklen_t length = sizeof(error);
-  ::getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
-  return error == 0 ? std::move(socket) : Socket();
 }
 
 }  // namespace
@@ -137,32 +114,47 @@ std::pair<Socket, int> listen_on(const std::string& text) {
   return {std::move(socket), ntohs(port)};
 }
 
-Socket connect_to(const std::string& text, int port, const Deadline& deadline) {
+Socket start_connect(const std::string& text, int port) {
   const Address address = parse(text, port);
-  for (;;) {
-    Socket socket = try_connect(address, deadline);
-    if (socket.open()) {
-      tune(socket);
-      return socket;
-    }
-    if (deadline.passed())
-      throw TimeoutError("smddp: cannot connect to " + text + " port " + std::to_string(port) +
-                         " (a firewall between the hosts, or the wrong interface? see SMDDP_SOCKET_IFNAME)");
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
+  Socket socket = make_socket(address.storage.ss_family);
+  tune(socket);
+  if (::connect(socket.fd(), address.get(), address.length) == 0 || errno == EINPROGRESS) return socket;
+  const int error_number = errno;
+  socket.close();
+  errno = error_number;
+  return {};
 }
 
-Socket accept_from(const Socket& listener, const Deadline& deadline) {
-  for (;;) {
-    if (!wait_for(listener.fd(), POLLIN, deadline)) return {};
-    const int fd = ::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd >= 0) {
-      Socket socket(fd);
-      tune(socket);
-      return socket;
-    }
-    if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) throw_system("accept", errno);
+int connect_error(const Socket& socket) {
+  int error = 0;
+  socklen_t length = sizeof(error);
+  return ::getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
+}
+
+Socket accept_from(const Socket& listener) {
+  const int fd = ::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd < 0) {
+    // What went wrong with one connection alone is that one's misfortune.
+    if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return {};
+    throw_system("accept", errno);
   }
+  Socket socket(fd);
+  tune(socket);
+  return socket;
+}
+
+// Data that is sent is given up by TCP_USER_TIMEOUT; a connection that only waits is probed three times.
+void set_link_timeout(const Socket& socket, std::chrono::milliseconds timeout) {
+  constexpr std::chrono::milliseconds kMost{std::chrono::hours(24)};  // the kernel takes 32767 s between probes
+  const int whole_ms = static_cast<int>(std::min(timeout, kMost).count());
+  const int on = 1;
+  const int third = std::max(whole_ms / 3000, 1);
+  const int probes = 2;
+  ::setsockopt(socket.fd(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+  ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_KEEPIDLE, &third, sizeof(third));
+  ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_KEEPINTVL, &third, sizeof(third));
+  ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+  ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, &whole_ms, sizeof(whole_ms));
 }
 
 void set_buffers(const Socket& socket, std::size_t bytes) {

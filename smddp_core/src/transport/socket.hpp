@@ -1,6 +1,7 @@
-// Owned TCP sockets and the few blocking steps a handshake needs. Data moves in mesh.cpp, not here.
+// Owned TCP sockets and how they are made. Data moves in mesh.cpp, not here.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <string>
 #include <utility>
@@ -36,12 +37,19 @@ class Socket {
 /// A listener on a free port of `address` (numeric IPv4 or IPv6), and that port.
 std::pair<Socket, int> listen_on(const std::string& address);
 
-/// Connects, trying again while the peer refuses. The socket returned is non-blocking with TCP_NODELAY.
-/// @throws TimeoutError at the deadline.
-Socket connect_to(const std::string& address, int port, const Deadline& deadline);
+/// Begins to connect: the socket is writable once that has succeeded or failed, see connect_error(). An empty Socket,
+/// with errno set, when it failed at once. The socket is non-blocking with TCP_NODELAY.
+Socket start_connect(const std::string& address, int port);
 
-/// Next connection of a listener, made like connect_to()'s. An empty Socket at the deadline.
-Socket accept_from(const Socket& listener, const Deadline& deadline);
+/// 0 when the connection stands, else the errno value of its failure.
+int connect_error(const Socket& socket);
+
+/// Next connection of a listener, made like start_connect()'s. An empty Socket when none is waiting.
+Socket accept_from(const Socket& listener);
+
+/// How long the other end may stay silent (data unacknowledged, or probes unanswered) before the connection is given
+/// up. At least a second.
+void set_link_timeout(const Socket& socket, std::chrono::milliseconds timeout);
 
 /// Fixes the sizes of a connection's buffers; 0 leaves them to the system.
 void set_buffers(const Socket& socket, std::size_t bytes);

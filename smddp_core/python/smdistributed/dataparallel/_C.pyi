@@ -10,8 +10,6 @@ def create(
     size: int,
     timeout_seconds: float,
     name: str,
-    fallback: Backend,
-    device_fallback: Backend | None = ...,
     settings: dict[str, str] = ...,
 ) -> Backend: ...
 def settings() -> dict[str, str]: ...

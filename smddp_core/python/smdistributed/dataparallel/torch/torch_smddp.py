@@ -28,8 +28,6 @@ except ImportError as error:
         f"build the wheel again with this torch installed ({error})"
     ) from error
 
-from smdistributed.dataparallel.torch._fallbacks import fallbacks
-
 __all__ = ["communication_cpus", "flight_recorder", "path", "stats"]
 
 
@@ -96,9 +94,7 @@ def _settings(rank: int, ranks: Sequence[int]) -> dict[str, str]:
 
 def _make(store: c10d.Store, rank: int, size: int, timeout: timedelta, name: str, ranks: Sequence[int]) -> c10d.Backend:
     seconds = timeout.total_seconds()
-    host, device = fallbacks(store, rank, size, seconds)
-    settings = _settings(rank, ranks)
-    return _C.create(c10d.PrefixStore("smddp", store), rank, size, seconds, name, host, device, settings)
+    return _C.create(store, rank, size, seconds, name, _settings(rank, ranks))
 
 
 def _create(options: c10d._DistributedBackendOptions, _backend_options: object) -> c10d.Backend:

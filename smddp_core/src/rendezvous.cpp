@@ -1,0 +1,68 @@
+#include "rendezvous.hpp"
+
+#include <sstream>
+
+#include "op.hpp"
+#include "smddp/errors.hpp"
+
+namespace smddp {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long one request to the store may take before the ranks are looked at.
+constexpr milliseconds kSlice{500};
+// A last look: what a rank wrote before it left is there.
+constexpr milliseconds kLastLook{50};
+// How long the reason of a rank that left may take to arrive.
+constexpr milliseconds kPatience{200};
+
+}  // namespace
+
+void Rendezvous::check() const {
+  if (!control_) return;
+  control_->check();
+  const auto lost = control_->lost();
+  if (!lost) return;
+  control_->settle(kPatience);
+  PeerError error("group " + group_ + ": rank " + std::to_string(lost->first) + " " + loss_text(lost->second) +
+                  " while the group was being set up");
+  error.set_ranks({lost->first});
+  throw error;
+}
+
+// The store may fail because the rank that keeps it is gone: then that is the better reason.
+bool Rendezvous::try_get(const std::string& key, milliseconds patience, std::string& value) {
+  try {
+    value = store_.get(key, patience);
+    return true;
+  } catch (const TimeoutError&) {
+    return false;
+  } catch (const Error&) {
+    if (control_) control_->settle(kPatience);
+    check();
+    throw;
+  }
+}
+
+std::string Rendezvous::get(const std::string& key, int rank) {
+  std::string value;
+  for (;;) {
+    const milliseconds slice = std::max(deadline_.left(kSlice), milliseconds(1));
+    if (try_get(key, slice, value)) return value;
+    try {
+      check();
+    } catch (const PeerError&) {
+      if (try_get(key, kLastLook, value)) return value;
+      throw;
+    }
+    if (!deadline_.passed()) continue;
+    std::ostringstream text;
+    text << "group " << group_ << ": rank " << rank << " did not join in " << deadline_.seconds() << " s";
+    TimeoutError error(text.str());
+    error.set_ranks({rank});
+    throw error;
+  }
+}
+
+}  // namespace smddp

@@ -1,0 +1,56 @@
+// What ranks tell each other on the control plane, and its form on the wire. No sockets.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "smddp/errors.hpp"
+
+namespace smddp {
+
+/// Whom an operation waits for.
+struct Awaited {
+  std::uint64_t sequence = 0;
+  std::vector<int> ranks;
+};
+
+/// Where an operation stands in its group's order of calls.
+struct Place {
+  std::uint64_t issued = 0;     ///< Operations of ours up to this one.
+  std::uint64_t delegated = 0;  ///< Operations that others carry out, up to this one.
+};
+
+struct Notice {
+  enum class Type : std::uint16_t {
+    failure = 1,    ///< The group is dead: kind, text.
+    query = 2,      ///< Whom do you wait for?
+    answer = 3,     ///< For those in awaited. Sent by ranks that are in an operation; the others stay silent.
+    delegated = 4,  ///< An operation begins that others carry out: place, and its name in text.
+  };
+  Type type = Type::failure;
+  ErrorKind kind = ErrorKind::system;
+  std::string text;
+  Awaited awaited;
+  Place place;
+};
+
+/// Longer texts and lists are cut: a notice must fit the empty buffer of a socket, because it is sent without waiting.
+constexpr std::size_t kMostNoticeBytes = 1024;
+
+std::string to_bytes(const Notice& notice);
+
+/// Puts notices together again from what arrives.
+class NoticeReader {
+ public:
+  void feed(const char* data, std::size_t bytes) { received_.append(data, bytes); }
+
+  /// The next whole notice. @throws Error when what arrived cannot be one; nothing more can be read after that.
+  std::optional<Notice> next();
+
+ private:
+  std::string received_;
+};
+
+}  // namespace smddp
