@@ -19,6 +19,7 @@
 #include "smddp/errors.hpp"
 #include "table.hpp"
 #include "transport/arena.hpp"
+#include "transport/checksum_wire.hpp"
 #include "transport/interface.hpp"
 #include "transport/mesh.hpp"
 
@@ -209,6 +210,7 @@ class Bootstrap {
                                meeting_point_.deadline());
     else if (!peers.data.empty())
       links.wire = std::make_unique<Mesh>(std::move(data), *links.control, links.topology.local_size());
+    if (env_.checksum && links.wire) links.wire = std::make_unique<ChecksumWire>(std::move(links.wire));
   }
 
   // The host's first rank makes the segment, the others map it.

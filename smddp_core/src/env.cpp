@@ -169,6 +169,7 @@ const Row kRows[] = {
      write_seconds<&Env::init_timeout>},
     {"SMDDP_LINK_TIMEOUT", Scope::group, "a whole number of seconds, at least 1", read_seconds<&Env::link_timeout>,
      write_seconds<&Env::link_timeout>},
+    {"SMDDP_CHECKSUM", Scope::group, "0 or 1", read_flag<&Env::checksum>, write_number<&Env::checksum>},
     {"SMDDP_JOB_SECRET", Scope::process, "a text", read_text<&Env::job_secret>,
      [](const Env&) { return std::string("(not shown)"); }},
     {"SMDDP_JOB_SECRET_FILE", Scope::process, "a readable file that is not empty", read_secret,

@@ -101,6 +101,9 @@ struct Env {
   /// probes) before its ranks count as lost. Default 30.
   std::chrono::milliseconds link_timeout{30'000};
 
+  /// SMDDP_CHECKSUM [group]: `1` sends a CRC32C after every piece of data between hosts and compares it. Default: 0.
+  bool checksum = false;
+
   /// SMDDP_JOB_SECRET, or the first line of the file SMDDP_JOB_SECRET_FILE names: only ranks with the same one can
   /// join. Default: none; then whoever can read the job's store can join.
   std::string job_secret;
