@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <thread>
 
 #include "ranks.hpp"
 
@@ -127,6 +128,38 @@ INSTANTIATE_TEST_SUITE_P(Paths, Failures,
                                            Case{"fabricHosts2x2", {"a", "a", "b", "b"}, "tcp;ofi_rxm"},
                                            Case{"sockets2", {"a", "b"}, "sockets"}),
                          [](const ::testing::TestParamInfo<Case>& chosen) { return std::string(chosen.param.name); });
+
+// A rank that is elsewhere reads nothing: what the others tell it meanwhile must neither block them nor be cut in half.
+TEST(Failure, NotesThatNobodyReadsDoNoHarm) {
+  constexpr std::uint64_t kNotes = 20000;
+  std::atomic<bool> noted{false};
+  run_ranks({"a", "b"}, [&](Communicator& group, int rank) {
+    if (rank == 0) {
+      for (std::uint64_t n = 1; n <= kNotes; ++n) group.delegate(0, n, std::string(900, 'x'));
+      noted = true;
+    }
+    while (!noted) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    group.set_place(1, kNotes, true);
+    group.barrier(kTimeout);
+    if (rank == 0) group.abort("enough");
+    expect_contains(message_of<AbortedError>([&] {
+                      for (;;) group.barrier(kTimeout);
+                    }),
+                    "enough");
+  });
+}
+
+TEST(Failure, AnOperationOfOthersAmongOursIsReported) {
+  run_ranks({"a", "a", "b"}, [&](Communicator& group, int rank) {
+    if (rank == 0) group.delegate(0, 1, "gather");
+    group.set_place(1, rank == 0 ? 1 : 0, true);
+    const std::string text = message_of<MismatchError>([&] {
+      while (rank == 0) group.check();
+      group.barrier(kTimeout);
+    });
+    expect_contains(text, "gather");
+  });
+}
 
 TEST(Failure, MissingRankAtTheMeeting) {
   MemoryStore store;

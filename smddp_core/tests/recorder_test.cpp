@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <sstream>
 
 #include "json.hpp"
@@ -169,6 +170,8 @@ TEST(Stats, AreOneLineARank) {
         for (int i = 0; i < 3; ++i)
           group.all_reduce(data.data(), data.data(), data.size(), DType::f32, ReduceOp::sum, kTimeout);
         group.add_exposed(OpKind::all_reduce, std::chrono::milliseconds(1500));
+        group.set_place(4, 0, true);
+        group.barrier(kTimeout);
       },
       [&](CommunicatorOptions& options) { options.env.stats_file = file; });
   std::ifstream in(file);
@@ -176,6 +179,12 @@ TEST(Stats, AreOneLineARank) {
   for (std::string line; std::getline(in, line); ++lines) {
     EXPECT_NE(line.find("\"all_reduce\": {\"calls\": 3, \"failures\": 0, \"bytes\": 12000"), std::string::npos) << line;
     EXPECT_NE(line.find("\"exposed_seconds\": 1.5"), std::string::npos) << line;
+    // Somebody was blocked by all of it.
+    std::smatch barrier;
+    const std::regex form(R"("barrier": \{"calls": 1,.*?"seconds": ([^,]+), "exposed_seconds": ([^,]+),)");
+    ASSERT_TRUE(std::regex_search(line, barrier, form)) << line;
+    EXPECT_EQ(barrier[1], barrier[2]);
+    EXPECT_GT(std::stod(barrier[1]), 0);
   }
   EXPECT_EQ(lines, 2);
 }
