@@ -9,8 +9,8 @@
 #include <map>
 #include <thread>
 
-#include "runtime/completion_lanes.hpp"
 #include "runtime/cpu_list.hpp"
+#include "runtime/operation_queue.hpp"
 #include "runtime/task_pool.hpp"
 #include "smddp/env.hpp"
 #include "smddp/errors.hpp"
@@ -246,29 +246,91 @@ TEST(TaskPool, CallersWorkTakesItsPlaceInTheOrder) {
   EXPECT_FALSE(pool.try_enter()) << "drained";
 }
 
-// What DDP's PowerSGD hook does: a callback issues an operation and waits for its future, whose completion must not be
-// behind it.
-TEST(CompletionLanes, ACallbackMayWaitForWhatItIssues) {
-  CompletionLanes lanes;
-  std::atomic<int> depth_reached{0};
-  std::function<void(int)> nest = [&](int depth) {
-    depth_reached = depth;
-    if (depth == 4) return;
-    std::promise<void> inner;
-    lanes.post(CompletionLanes::lane_of_this_thread(), [&] {
-      nest(depth + 1);
-      inner.set_value();
-    });
-    ASSERT_EQ(inner.get_future().wait_for(std::chrono::seconds(5)), std::future_status::ready);
+// Runs `callbacks` after `operation`, which does nothing but wake whoever waits for it.
+std::future<void> post(OperationQueue& queue, std::function<void()> operation, std::function<void()> callbacks) {
+  auto done = std::make_shared<std::promise<void>>();
+  auto future = done->get_future();
+  queue.post(
+      [done, operation = std::move(operation)] {
+        operation();
+        done->set_value();
+        return true;
+      },
+      std::move(callbacks));
+  return future;
+}
+
+bool in_time(const std::future<void>& future) {
+  return future.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
+}
+
+// What DDP's PowerSGD hook does: a callback issues an operation and waits for it.
+TEST(OperationQueue, ACallbackMayWaitForWhatItIssues) {
+  OperationQueue queue;
+  std::atomic<int> reached{0};
+  const auto nothing = [] {};
+  std::function<void()> nest = [&] {
+    EXPECT_EQ(queue.depth_of_this_thread(), ++reached);
+    if (reached < 4) {
+      EXPECT_TRUE(in_time(post(queue, nothing, nest)));
+    }
   };
-  std::promise<void> outer;
-  lanes.post(CompletionLanes::lane_of_this_thread(), [&] {
-    nest(1);
-    outer.set_value();
+  EXPECT_EQ(queue.depth_of_this_thread(), 0);
+  EXPECT_TRUE(in_time(post(queue, nothing, nest)));
+  EXPECT_TRUE(queue.wait_idle(std::chrono::seconds(10)));
+  EXPECT_EQ(reached, 4);
+}
+
+TEST(OperationQueue, WhatACallbackIssuesComesBeforeTheProgramsNextOperation) {
+  OperationQueue queue;
+  std::string order;
+  const auto named = [&](char name) { return [&order, name] { order += name; }; };
+  std::promise<void> all_posted;
+  post(queue, named('a'), [&] {
+    all_posted.get_future().wait();
+    // Nobody waits for the first of these.
+    post(queue, named('b'), [&] { post(queue, named('c'), [] {}); });
+    post(queue, named('d'), named('e'));
   });
-  ASSERT_EQ(outer.get_future().wait_for(std::chrono::seconds(10)), std::future_status::ready);
-  EXPECT_EQ(depth_reached, 4);
-  lanes.drain();
+  post(queue, named('f'), [&] {
+    EXPECT_TRUE(queue.try_enter());
+    order += 'g';
+    queue.leave();
+  });
+  post(queue, named('h'), [] {});
+  EXPECT_FALSE(queue.try_enter()) << "callbacks are running";
+  all_posted.set_value();
+  EXPECT_TRUE(queue.wait_idle(std::chrono::seconds(10)));
+  EXPECT_EQ(order, "abcdefgh");
+}
+
+TEST(OperationQueue, CallbacksMayIssueInOtherQueuesAndBack) {
+  OperationQueue first;
+  OperationQueue second;
+  const auto nothing = [] {};
+  std::atomic<bool> back{false};
+  EXPECT_TRUE(in_time(post(first, nothing, [&] {
+    EXPECT_EQ(second.depth_of_this_thread(), 0);
+    EXPECT_TRUE(in_time(post(second, nothing, [&] {
+      EXPECT_EQ(first.depth_of_this_thread(), 1) << "the first waits for this";
+      back = in_time(post(first, nothing, nothing));
+    })));
+  })));
+  EXPECT_TRUE(first.wait_idle(std::chrono::seconds(10)));
+  EXPECT_TRUE(second.wait_idle(std::chrono::seconds(10)));
+  EXPECT_TRUE(back);
+}
+
+TEST(OperationQueue, AChainOfCallbacksMayBeLong) {
+  OperationQueue queue;
+  int links = 0;
+  std::function<void()> chain = [&] {
+    if (++links < 10'000) post(queue, [] {}, chain);
+  };
+  post(queue, [] {}, chain);
+  EXPECT_TRUE(queue.wait_idle(std::chrono::seconds(20)));
+  queue.drain();
+  EXPECT_EQ(links, 10'000);
 }
 
 TEST(Texts, NameWhatHappened) {

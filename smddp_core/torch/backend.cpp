@@ -54,10 +54,9 @@ Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
       make_fallbacks_(make_fallbacks),
       communicator_(
           make_communicator(c10::make_intrusive<c10d::PrefixStore>("smddp", store), rank, size, group_options_)),
-      pid_(::getpid()),
-      progress_(1, "smddp-progress") {
+      pid_(::getpid()) {
   const std::string cpus = Env::from_process(group_options_.settings).cpus;
-  if (!cpus.empty()) progress_.run_on(*cpus_from(cpus));
+  if (!cpus.empty()) queue_.run_on(*cpus_from(cpus));
   set_group_name(*options_, group_options_.name, 0);
   // After ours: a rank that dies before the group stands is noticed there, and not by a time-out of the fallback's.
   Fallbacks fallbacks = make_fallbacks_(store, rank, size, group_options_.timeout);
@@ -91,11 +90,10 @@ void Backend::refuse_after_fork(const char* operation) const {
 void Backend::stop() {
   if (::getpid() != pid_) return;
   if (shut_down_.exchange(true)) return;
-  if (!progress_.wait_idle(kLeavePatience))
+  if (!queue_.wait_idle(kLeavePatience))
     communicator_->abort("rank " + std::to_string(getRank()) + " left the group during " +
                          std::to_string(communicator_->sequence()) + "th operation");
-  progress_.drain();
-  completions_.drain();
+  queue_.drain();
   // What the fallback still waits for in a dead group would keep this process until its timeout.
   if (communicator_->failed() && fallback_) abort_of(*fallback_, 0);
   communicator_->write_stats();

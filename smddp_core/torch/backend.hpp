@@ -11,8 +11,7 @@
 #include "compat.hpp"
 #include "device.hpp"
 #include "residuals.hpp"
-#include "runtime/completion_lanes.hpp"
-#include "runtime/task_pool.hpp"
+#include "runtime/operation_queue.hpp"
 #include "smddp/communicator.hpp"
 #include "smddp/env.hpp"
 #include "tensors.hpp"
@@ -39,9 +38,10 @@ struct GroupOptions {
   Settings settings;  ///< See Env::from_process().
 };
 
-/// Operations of a group run one at a time, in the order they were issued, on one progress thread. A synchronous one
-/// (`asyncOp` unset, from torch 2.4 on) that finds nothing queued runs on the caller's thread instead: a change of
-/// threads costs more than a small all-reduce.
+/// Operations of a group run one at a time, in the order they were issued, those of callbacks right after the
+/// callback's own (see OperationQueue), on a progress thread. A synchronous one (`asyncOp` unset, from torch 2.4 on)
+/// that finds nothing queued runs on the caller's thread instead: a change of threads costs more than a small
+/// all-reduce.
 ///
 /// Ours: all-reduce, reduce-scatter (dense tensors of the core's types and reductions), broadcast, all-gather (any
 /// dense tensor), their single-tensor and coalesced forms, barrier. All else is a fallback's.
@@ -159,7 +159,7 @@ class Backend final : public BackendBase {
   template <class Body>
   WorkPtr issue(Issue what, Body body);
   template <class Body>
-  void carry_out(Work& work, int lane, std::chrono::milliseconds timeout, DeviceCall* device, const Tensors& outputs,
+  bool carry_out(Work& work, std::chrono::milliseconds timeout, DeviceCall* device, const Tensors& outputs,
                  const Place& place, const Body& body);
 
   // collectives.cpp
@@ -225,8 +225,7 @@ class Backend final : public BackendBase {
   // The last group that was split off or merged.
   c10::weak_intrusive_ptr<c10d::Store> other_store_{c10::intrusive_ptr<c10d::Store>()};
   c10::weak_intrusive_ptr<BackendBase> other_group_{c10::intrusive_ptr<BackendBase>()};
-  CompletionLanes completions_;
-  TaskPool progress_;
+  OperationQueue queue_;
 };
 
 }  // namespace smddp::torch_binding

@@ -11,10 +11,11 @@
 
 namespace smddp::torch_binding {
 
-// What an operation needs as long as it runs, the caller's thread or the progress thread alike.
+// What an operation needs as long as it runs, the caller's thread or the progress thread alike. Returns whether its
+// future is to be completed.
 template <class Body>
-void Backend::carry_out(Work& work, int lane, std::chrono::milliseconds timeout, DeviceCall* device,
-                        const Tensors& tensors, const Place& place, const Body& body) {
+bool Backend::carry_out(Work& work, std::chrono::milliseconds timeout, DeviceCall* device, const Tensors& tensors,
+                        const Place& place, const Body& body) {
   std::exception_ptr error;
   try {
     communicator_->set_place(work.getSequencenumber(), place.delegated, place.blocking);
@@ -30,7 +31,7 @@ void Backend::carry_out(Work& work, int lane, std::chrono::milliseconds timeout,
   } catch (...) {
     error = std::current_exception();
   }
-  work.complete(error, [&](auto task) { completions_.post(lane, std::move(task)); });
+  return work.complete(error);
 }
 
 template <class Opts>
@@ -44,7 +45,6 @@ Backend::Issue Backend::issue_of(c10d::OpType op, const char* title, const Tenso
 template <class Body>
 Backend::WorkPtr Backend::issue(Issue what, Body body) {
   refuse_after_fork(what.title);
-  const int lane = CompletionLanes::lane_of_this_thread();
   std::shared_ptr<DeviceCall> device;
   Tensors on_device;
   if (what.device) {
@@ -56,20 +56,21 @@ Backend::WorkPtr Backend::issue(Issue what, Body body) {
   std::unique_lock<std::mutex> lock(issue_mutex_);
   TORCH_CHECK(!shut_down_, "smddp: the process group was destroyed");
   auto work = c10::make_intrusive<Work>(getRank(), what.op, what.title, what.inputs, std::move(what.outputs),
-                                        what.lists, ++issued_, device);
+                                        what.lists, ++issued_, device, queue_);
   Place place{delegated_count_, what.synchronous};
-  if (what.synchronous && !device && progress_.try_enter()) {
+  if (what.synchronous && !device && queue_.try_enter()) {
     lock.unlock();
     const GilRelease release;
-    carry_out(*work, lane, what.timeout, nullptr, on_device, place, body);
-    progress_.leave();
+    carry_out(*work, what.timeout, nullptr, on_device, place, body);
+    queue_.leave();
     return collect(work);
   }
   // Whoever waits for it says so himself.
   place.blocking = false;
   work->time_waits(communicator_, what.title);
-  progress_.post([this, work, lane, device, place, timeout = what.timeout, tensors = std::move(on_device),
-                  body = std::move(body)] { carry_out(*work, lane, timeout, device.get(), tensors, place, body); });
+  queue_.post([this, work, device, place, timeout = what.timeout, tensors = std::move(on_device),
+               body = std::move(body)] { return carry_out(*work, timeout, device.get(), tensors, place, body); },
+              [work] { work->settle(); });
   return collect(work);
 }
 

@@ -16,16 +16,17 @@
 
 #include "compat.hpp"
 #include "device.hpp"
-#include "runtime/completion_lanes.hpp"
+#include "runtime/operation_queue.hpp"
 #include "smddp/communicator.hpp"
+#include "smddp/errors.hpp"
 
 namespace smddp::torch_binding {
 
-/// The two faces of an operation are completed separately: wait() returns as soon as the operation is done, the
-/// future's callbacks run later on a completion lane. They may issue collectives and wait for them (DDP's PowerSGD
-/// hook does), so the progress thread must never run them.
+/// The two faces of an operation are completed separately: wait() returns as soon as the operation is done, then the
+/// future is completed, which runs its callbacks. They may issue collectives and wait for them, as DDP's PowerSGD hook
+/// does: see OperationQueue.
 ///
-/// The future is made when it is first asked for: a synchronous call costs none, nor a wake-up of a lane.
+/// The future is made when it is first asked for: a synchronous call costs none.
 ///
 /// wait() without a limit needs none of its own: the core ends every operation, with an error that says which rank is
 /// missing.
@@ -36,20 +37,27 @@ class Work final : public WorkBase {
   /// @param lists 0 if the future's value is a List[Tensor]; else a List[List[Tensor]] of this many lists of equal
   /// length.
   /// @param device the operation's place on a device, if its tensors are on one.
+  /// @param queue where the calling thread is about to put it.
   Work(int rank, c10d::OpType op, const char* title, const Tensors& inputs, Tensors outputs, std::size_t lists,
-       std::uint64_t sequence, std::shared_ptr<DeviceCall> device)
-      : Work(rank, op, title, inputs, std::move(outputs), lists, sequence, std::move(device), at::hasCallbacks()) {}
+       std::uint64_t sequence, std::shared_ptr<DeviceCall> device, const OperationQueue& queue)
+      : Work(rank, op, title, inputs, std::move(outputs), lists, sequence, std::move(device), queue,
+             at::hasCallbacks()) {}
 
   /// As for every back end, the future of an operation that was waited for has its value: DDP's reducer reads it
-  /// without waiting again, in join(). Callbacks do not wait for the lane they are on.
+  /// without waiting again, in join().
+  /// @throws UsageError in a callback that the operation itself waits for.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) {
+    if (!isCompleted() && OperationQueue::depth_of_this_thread(queue_) > depth_)
+      throw UsageError(
+          "smddp: a callback waits for an operation that starts only when the callback has returned: it may wait for "
+          "those before its own, and for those that it issues");
     const bool done = timed_wait(timeout);
     c10::intrusive_ptr<c10::ivalue::Future> future;
     {
       const std::lock_guard<std::mutex> lock(future_mutex_);
       future = future_;
     }
-    if (future && CompletionLanes::lane_of_this_thread() == 0) future->wait();
+    if (future) future->wait();
     return done;
   }
 
@@ -78,9 +86,8 @@ class Work final : public WorkBase {
     return future_;
   }
 
-  /// Wakes wait(). If the future has been asked for, hands `post` a task that completes it and runs its callbacks.
-  template <class Post>
-  void complete(const std::exception_ptr& error, Post post) {
+  /// Wakes wait(). True if the future has been asked for: then settle() must follow.
+  bool complete(const std::exception_ptr& error) {
     bool awaited = false;
     {
       // Before finish(): whoever that wakes may ask for the future, and must find it complete.
@@ -90,7 +97,19 @@ class Work final : public WorkBase {
       awaited = static_cast<bool>(future_);
     }
     finish(error);
-    if (awaited) post([self = c10::intrusive_ptr<Work>::unsafe_reclaim_from_nonowning(this)] { self->settle(); });
+    return awaited;
+  }
+
+  /// Completes the future and runs its callbacks.
+  void settle() {
+    if (error_) {
+      future_->setErrorIfNeeded(error_);
+      return;
+    }
+    // Callbacks are to find the outputs behind the stream that is current when the future is completed.
+    Optional<c10::StreamGuard> guard;
+    if (device_) guard.emplace(device_->stream());
+    future_->markCompleted(value());
   }
 
  private:
@@ -118,12 +137,14 @@ class Work final : public WorkBase {
 
   // The base class keeps the title and copies the tensors for the profiler alone.
   Work(int rank, c10d::OpType op, const char* title, const Tensors& inputs, Tensors outputs, std::size_t lists,
-       std::uint64_t sequence, std::shared_ptr<DeviceCall> device, bool profiled)
+       std::uint64_t sequence, std::shared_ptr<DeviceCall> device, const OperationQueue& queue, bool profiled)
       : WorkBase(rank, op, profiled ? title : nullptr, profiled ? Optional<Tensors>(inputs) : Optional<Tensors>()),
         outputs_(std::move(outputs)),
         sequence_(sequence),
         lists_(lists),
-        device_(std::move(device)) {}
+        device_(std::move(device)),
+        queue_(queue.id()),
+        depth_(queue.depth_of_this_thread()) {}
 
   c10::TypePtr type() const {
     const c10::TypePtr list = c10::ListType::create(c10::TensorType::get());
@@ -138,21 +159,12 @@ class Work final : public WorkBase {
     return lists;
   }
 
-  void settle() {
-    if (error_) {
-      future_->setErrorIfNeeded(error_);
-      return;
-    }
-    // Callbacks are to find the outputs behind the stream that is current when the future is completed.
-    Optional<c10::StreamGuard> guard;
-    if (device_) guard.emplace(device_->stream());
-    future_->markCompleted(value());
-  }
-
   Tensors outputs_;
   std::uint64_t sequence_;
   std::size_t lists_;
   std::shared_ptr<DeviceCall> device_;
+  std::uint64_t queue_;
+  int depth_;
   std::shared_ptr<Communicator> communicator_;
   OpKind kind_ = OpKind::barrier;
   std::mutex future_mutex_;

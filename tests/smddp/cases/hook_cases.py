@@ -1,8 +1,8 @@
 """DDP's communication hooks: what they send in place of plain sums, and in which thread.
 
-Hooks whose callbacks call collectives themselves (PowerSGD) run in one bucket here. With several, the callbacks of one
-and the backward pass before the next issue collectives from two threads, and nothing in torch orders these alike on
-all ranks.
+Hooks whose callbacks call collectives themselves (PowerSGD) run in several buckets too. gloo cannot: callbacks of one
+bucket and the backward pass before the next issue collectives from two threads, which nothing orders alike on all
+ranks. There each bucket waits until the one before is done.
 
 Not here, because they fail on gloo too: the quantization hooks (IndexError on the CPU), batched PowerSGD (its own
 assertion in torch 2.13), ZeRO overlapped with DDP (refused by name for gloo).
@@ -87,6 +87,17 @@ def power_sgd_of_rank_4_without_warm_start() -> Numbers:
 @case()
 def power_sgd_in_fp16() -> Numbers:
     return hooked(power_state(), default_hooks.fp16_compress_wrapper(powerSGD_hook.powerSGD_hook), ONE_BUCKET)
+
+
+@case()
+def power_sgd_in_several_buckets() -> Numbers:
+    def finished(future: Future) -> Future:
+        future.wait()
+        return future
+
+    one_by_one: Any = lambda state, bucket: finished(powerSGD_hook.powerSGD_hook(state, bucket))  # noqa: E731
+    hook = one_by_one if dist.get_backend() == "gloo" else powerSGD_hook.powerSGD_hook
+    return hooked(power_state(matrix_approximation_rank=2), hook)
 
 
 @case()

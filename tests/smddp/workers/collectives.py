@@ -227,9 +227,8 @@ class Checks:
             dist.all_reduce(result, async_op=True).get_future().wait()
             return result
 
-        # Both are issued before either callback is: ranks must agree on the order.
-        pair = [dist.all_reduce(torch.ones(10), async_op=True).get_future() for _ in range(2)]
-        chains = [future.then(again) for future in pair]
+        # The second may be issued before, during or after the first's callback: ranks must agree on the order.
+        chains = [dist.all_reduce(torch.ones(10), async_op=True).get_future().then(again) for _ in range(2)]
         for chain in chains:
             self.same(chain.wait(), torch.full((10,), float(self.size**3)))
         dist.barrier()
