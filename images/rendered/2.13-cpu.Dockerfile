@@ -37,7 +37,7 @@ RUN --mount=type=bind,source=images/scripts,target=/build/scripts \
     --mount=type=bind,source=wheelhouse/2.13-cpu,target=/build/wheelhouse \
     /build/scripts/pip-install.sh /build/2.13-cpu.txt
 
-# ---- smddp-builder: the only stage with a compiler --------------------------------------------------------------------
+# ---- smddp-builder: the first stage with a compiler --------------------------------------------------------------------
 FROM torch AS smddp-builder
 RUN --mount=type=bind,source=images/scripts,target=/build/scripts \
     --mount=type=secret,id=ca.pem,mode=0444 \
@@ -61,6 +61,12 @@ RUN --mount=type=bind,source=images/scripts,target=/build/scripts \
     --mount=type=bind,source=smddp_core,target=/build/smddp_core \
     /build/scripts/build-wheel.sh /build/smddp_core /wheels
 
+# ---- entrypoint-builder: its host name shim needs the compiler too --------------------------------------------------------
+FROM smddp-builder AS entrypoint-builder
+RUN --mount=type=bind,source=images/scripts,target=/build/scripts \
+    --mount=type=bind,source=entrypoint,target=/build/entrypoint \
+    /build/scripts/build-wheel.sh /build/entrypoint /entrypoint-wheels
+
 # ---- runtime: torch, Open MPI and the collective library ----------------------------------------------------------------
 FROM torch AS runtime
 RUN --mount=type=bind,from=smddp-builder,source=/wheels,target=/wheels \
@@ -69,11 +75,8 @@ RUN --mount=type=bind,from=smddp-builder,source=/wheels,target=/wheels \
 
 # ---- sagemaker: the container contract (docs/train.md) --------------------------------------------------------------------
 FROM runtime AS sagemaker
-RUN --mount=type=bind,source=images/scripts,target=/build/scripts \
-    --mount=type=bind,source=entrypoint,target=/build/entrypoint \
-    /build/scripts/build-wheel.sh /build/entrypoint /tmp/wheels \
-    && pip install --quiet --no-index --no-deps --no-cache-dir /tmp/wheels/*.whl \
-    && rm -r /tmp/wheels \
+RUN --mount=type=bind,from=entrypoint-builder,source=/entrypoint-wheels,target=/wheels \
+    pip install --quiet --no-index --no-deps --no-cache-dir /wheels/*.whl \
     && mkdir -p /opt/ml/code /opt/ml/input/config /opt/ml/input/data /opt/ml/model /opt/ml/output/data
 LABEL org.opencontainers.image.title="pytorch-training" \
       org.opencontainers.image.licenses="Apache-2.0" \

@@ -22,7 +22,7 @@ def argv(settings: Settings) -> list[str]:
     command += ["-mca", "btl", "^openib", "-mca", "orte_abort_on_non_zero_status", "1"]
     command += ["-mca", "btl_vader_single_copy_mechanism", "none", *mpirun.export("NCCL_MIN_NRINGS", "4", user)]
     command += [*mpirun.export("NCCL_SOCKET_IFNAME", settings.interface, user), "-x", f"NCCL_DEBUG={debug}"]
-    command += ["-x", "LD_LIBRARY_PATH", "-x", "PATH", *custom]
+    command += ["-x", "LD_LIBRARY_PATH", "-x", "PATH", *mpirun.preload(settings), *custom]
     if settings.efa:
         nccl = mpirun.efa_nccl(settings.instance_type, user)
         command += [*(mpirun.export("FI_PROVIDER", "efa", user) if nccl else []), *nccl]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import shlex
 from typing import Mapping
 
+from shoal_entrypoint.launchers.settings import Settings
 from shoal_entrypoint.outcome import JobError
 
-__all__ = ["custom_options", "efa_nccl", "efa_rdma", "export", "hosts_option"]
+__all__ = ["custom_options", "efa_nccl", "efa_rdma", "export", "hosts_option", "preload"]
 
 # Instance types whose NCCL runs over EFA, and those whose EFA reads GPU memory directly.
 _EFA_RDMA = {
@@ -66,3 +67,10 @@ def custom_options(text: str, environ: Mapping[str, str]) -> tuple[str, list[str
         else:
             rest.append(word)
     return debug, rest
+
+
+def preload(settings: Settings) -> list[str]:
+    """The host name shim, before whatever the user preloads."""
+    theirs = settings.user_environment.get("LD_PRELOAD")
+    libraries = [library for library in (settings.hostname_shim, theirs) if library]
+    return ["-x", f"LD_PRELOAD={':'.join(libraries)}"] if settings.hostname_shim else []

@@ -32,7 +32,7 @@ def argv(settings: Settings) -> list[str]:
     command += ["-x", f"SMDATAPARALLEL_USE_{'HOMOGENEOUS' if several else 'SINGLENODE'}=1"]
     if settings.efa:
         command += [*mpirun.export("FI_PROVIDER", "efa", user), *mpirun.export("RDMAV_FORK_SAFE", "1", user)]
-    command += custom
+    command += mpirun.preload(settings) + custom
     if settings.efa:
         command += mpirun.efa_nccl(settings.instance_type, user) + mpirun.efa_rdma(settings.instance_type, user)
     if several:
