@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Callable
 
 from shoal_entrypoint import control, host
-from shoal_entrypoint.configuration import load_resource, number
+from shoal_entrypoint.configuration import find_resource, number
 from shoal_entrypoint.failure import own_words, record
 from shoal_entrypoint.outcome import SUCCESS, JobError, Outcome
 from shoal_entrypoint.paths import Paths
@@ -30,11 +30,12 @@ def main() -> int:
     try:
         supervisor = Supervisor(number(environ, "SHOAL_STOP_GRACE", STOP_GRACE_SECONDS))
         paths.make()
-        resource = load_resource(paths.config)
+        resource = find_resource(paths.config, environ)
         channel = control.join(resource, supervisor, environ)
         leave = channel.leave
         outcome = channel.settle(_part(lambda: host.run(resource, paths, supervisor, channel, environ), paths.failure))
         supervisor.clean_up()
+        supervisor.end_services()
     except BaseException as error:  # PID 1 has nobody above it to report what it did not expect
         outcome = _unexpected(error)
     exit_code = record(outcome, paths.failure, paths.success)

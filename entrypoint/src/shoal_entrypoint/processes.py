@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from typing import Iterable
+from typing import Container, Iterable
 
 __all__ = ["adopt_orphans", "descendants", "ranks", "send"]
 
@@ -23,17 +23,17 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def descendants(root: int) -> list[int]:
-    """Every living process below `root`, parents before children."""
+def descendants(root: int, without: Container[int] = ()) -> list[int]:
+    """Every living process below `root`, parents before children; not those of `without`, nor what is below them."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             parent = _parent(int(entry))
             if parent:
                 children.setdefault(parent, []).append(int(entry))
-    found = list(children.get(root, []))
+    found = [pid for pid in children.get(root, []) if pid not in without]
     for pid in found:
-        found += children.get(pid, [])
+        found += [child for child in children.get(pid, []) if child not in without]
     return found
 
 

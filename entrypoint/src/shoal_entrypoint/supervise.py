@@ -55,11 +55,12 @@ class Supervisor:
         self.on_stop: Callable[[int], None] = lambda _signum: None
         self.command: int | None = None  # the process id of what `run` runs
         # Who gets a forwarded signal, when a launcher knows better than "everybody".
-        self.targets: Callable[[], list[int]] = lambda: processes.descendants(os.getpid())
+        self.targets: Callable[[], list[int]] = self._below
         self.stop_grace = stop_grace
         self._signal: int | None = None
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, Finished] = {}
+        self._services: dict[Finished, Any] = {}  # each with the pipe that is its stdin
         self._deadline: float | None = None  # when SIGKILL follows
         self._stop_seen = False
         self._abort_seen = False
@@ -114,6 +115,26 @@ class Supervisor:
         popen.returncode = 0  # this loop reaps; Popen must neither wait nor warn
         return finished
 
+    def serve(self, argv: list[str], cwd: str, env: Mapping[str, str]) -> None:
+        """Start a command that lives beside the job until end_services(): no signal to the job reaches it."""
+        popen = self._popen(argv, cwd, env, stdin=subprocess.PIPE)
+        service = Finished(popen.pid)
+        self._children[popen.pid] = service
+        popen.returncode = 0
+        self._services[service] = popen.stdin
+
+    def end_services(self) -> None:
+        """Close their stdin, and wait for them; in a stopped job until its grace is over."""
+        if not self._services:
+            return
+        for stdin in self._services.values():
+            stdin.close()
+        left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        if not self.wait(lambda: all(service.returncode is not None for service in self._services), timeout=left):
+            log("gave up waiting for the upload of intermediate output")
+        self._services.clear()
+        self._kill()
+
     def run(self, argv: list[str], cwd: str, env: Mapping[str, str]) -> Finished:
         """Run a command to its end, with its output passed on byte for byte; nothing of it is left running."""
         popen = self._popen(argv, cwd, env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -142,20 +163,20 @@ class Supervisor:
 
     def clean_up(self) -> None:
         """End every process below this one: SIGTERM, a grace (the rest of it, if the job was stopped), SIGKILL."""
-        left = processes.descendants(os.getpid())
+        left = self._below()
         if not left:
             return
         now = time.monotonic()
         grace = LEFTOVER_GRACE_SECONDS if self._deadline is None else max(0.0, self._deadline - now)
         processes.send(left, signal.SIGTERM)
-        if not self.wait(lambda: not processes.descendants(os.getpid()), timeout=grace, poll=_POLL_SECONDS):
+        if not self.wait(lambda: not self._below(), timeout=grace, poll=_POLL_SECONDS):
             self._kill()
-            self.wait(lambda: not processes.descendants(os.getpid()), timeout=_KILL_SECONDS, poll=_POLL_SECONDS)
+            self.wait(lambda: not self._below(), timeout=_KILL_SECONDS, poll=_POLL_SECONDS)
 
     def _popen(self, argv: list[str], cwd: str, env: Mapping[str, str], **options: Any) -> subprocess.Popen[bytes]:
         try:
             return subprocess.Popen(
-                argv, cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, start_new_session=True, **options
+                argv, cwd=cwd, env=dict(env), start_new_session=True, **{"stdin": subprocess.DEVNULL, **options}
             )
         except OSError as error:
             raise JobError(f"{argv[0]}: cannot be started: {error}") from error
@@ -200,7 +221,11 @@ class Supervisor:
             self._deadline = now + 1.0
 
     def _kill(self) -> None:
-        processes.send(processes.descendants(os.getpid()), signal.SIGKILL)
+        processes.send(self._below(), signal.SIGKILL)
+
+    def _below(self) -> list[int]:
+        """Every process below this one but the services."""
+        return processes.descendants(os.getpid(), without={service.pid for service in self._services})
 
     def _step(self, timeout: float | None) -> None:
         for key, _ in self._selector.select(timeout):
