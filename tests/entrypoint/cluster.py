@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Protocol
 
 SOURCE = Path(__file__).parents[2] / "entrypoint" / "src"
+SHIM = SOURCE / "shoal_entrypoint" / "_hostname.so"  # compiled by conftest.py, as an installation does
 _NUMBERS = itertools.count()
-_TOOLS = ("ip", "unshare", "sshd", "ssh", "ssh-keygen", "mpirun")
+_TOOLS = ("cc", "ip", "unshare", "sshd", "ssh", "ssh-keygen", "mpirun")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 

@@ -33,6 +33,7 @@ def job(program: str = "train.py", submit_directory: str | None = None) -> Job:
         framework_parameters={},
         program=program,
         submit_directory=submit_directory,
+        s3_output=None,
         log_level=20,
         job_name=None,
         region="",

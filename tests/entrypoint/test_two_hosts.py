@@ -17,7 +17,7 @@ from cluster import Cluster, Host, MakeCluster, until
 SMDDP = {"sagemaker_distributed_dataparallel_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "2"}
 
 RANK = """\
-import json, os, sys, time
+import json, os, socket, sys, time
 rank, host = int(os.environ["RANK"]), os.environ["SM_CURRENT_HOST"]
 """
 
@@ -30,6 +30,7 @@ names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "
 values = {name: os.environ.get(name) for name in names}
 values["argv"] = sys.argv
 values["hostname"] = os.uname().nodename
+values["asked"] = socket.gethostname()
 with open(f"/opt/ml/output/data/rank-{rank}.json", "w") as file:
     json.dump(values, file)
 print(f"I am rank {rank}", flush=True)
@@ -460,12 +461,10 @@ def test_host_names_may_differ_from_the_job_s(cluster: MakeCluster) -> None:
     two.job(SMDDP, REPORT)
     two.start()
     assert two.wait() == [0, 0], two.hosts[0].stderr
-    assert {rank: seen["SM_CURRENT_HOST"] for rank, (_, seen) in reports(two).items()} == {
-        0: "algo-1",
-        1: "algo-1",
-        2: "algo-2",
-        3: "algo-2",
-    }
+    seen = [report for _, (_, report) in sorted(reports(two).items())]
+    assert [one["SM_CURRENT_HOST"] for one in seen] == ["algo-1", "algo-1", "algo-2", "algo-2"]
+    assert [one["asked"] for one in seen] == ["algo-1", "algo-1", "algo-2", "algo-2"]
+    assert [one["hostname"] for one in seen] == ["pod-0-x7f", "pod-0-x7f", "pod-1-x7f", "pod-1-x7f"]
 
 
 def test_a_group_of_the_hosts_can_run_mpi_while_the_others_run_the_script(cluster: MakeCluster) -> None:

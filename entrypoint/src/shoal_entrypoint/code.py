@@ -129,7 +129,10 @@ def _fetch_s3(source: str, region: str, code: Path) -> None:
     import os
     import tempfile
 
-    import boto3  # 0.1 s and 20 MB, paid only by jobs whose code is in S3
+    try:
+        import boto3  # 0.1 s and 20 MB, paid only by jobs whose code is in S3
+    except ImportError:
+        raise JobError(f"sagemaker_submit_directory: {source}: needs boto3 in the image: pip install boto3") from None
 
     bucket, _, key = source[len("s3://") :].partition("/")
     client = boto3.client("s3", region_name=region or None, endpoint_url=os.environ.get("S3_ENDPOINT_URL"))

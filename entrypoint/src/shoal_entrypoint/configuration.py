@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, Mapping, NamedTuple
 
 from shoal_entrypoint import hyperparameters
+from shoal_entrypoint.log import log
 from shoal_entrypoint.outcome import JobError
 
-__all__ = ["Job", "Resource", "load_job", "load_resource", "number", "read_object"]
+__all__ = ["Job", "Resource", "find_resource", "load_job", "load_resource", "number", "parse_object", "read_object"]
 
 _DEFAULT_GROUP = "homogeneousCluster"
 _LOG_LEVEL_INFO = 20
@@ -40,6 +41,8 @@ class Resource(NamedTuple):
     current_group: str
     network_interface: str
     groups: tuple[dict[str, Any], ...]
+    # Names of hosts other than the first lead nowhere: see discovery.Found.
+    anonymous: bool = False
 
     @property
     def group_names(self) -> list[str]:
@@ -63,6 +66,7 @@ class Job(NamedTuple):
     framework_parameters: dict[str, Any]
     program: str
     submit_directory: str | None
+    s3_output: str | None
     log_level: int
     job_name: str | None
     region: str
@@ -100,8 +104,15 @@ def read_object(path: Path, required: bool = True) -> dict[str, Any]:
         raise JobError(f"{path}: not found. The platform writes it; for a run by hand, make it first.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise JobError(f"{path}: cannot be read: {error}") from error
+    return parse_object(path, text) if text.strip() or required else {}
+
+
+def parse_object(path: Path, text: str) -> dict[str, Any]:
+    """A JSON object out of `text`, which is from `path`."""
     try:
-        value = json.loads(text) if text.strip() or required else {}
+        value = json.loads(text)
+    except RecursionError:
+        raise JobError(f"{path}: nested too deeply") from None
     except ValueError as error:
         where = f" line {error.lineno}, column {error.colno}:" if isinstance(error, json.JSONDecodeError) else ""
         reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
@@ -111,10 +122,32 @@ def read_object(path: Path, required: bool = True) -> dict[str, Any]:
     return value
 
 
+def find_resource(config: Path, environ: Mapping[str, str]) -> Resource:
+    """Read resourceconfig.json; where there is none, find the hosts, and write it for whoever reads it."""
+    path = config / "resourceconfig.json"
+    if path.exists():
+        return load_resource(config)
+    from shoal_entrypoint import discovery  # most jobs have the file, and each import costs milliseconds
+
+    found = discovery.find(environ, discovery.Here.probe())
+    current = found.hosts[found.place]
+    raw = {"current_host": current, "hosts": list(found.hosts)}
+    log(f"hosts from {found.source}: this is {current}, number {found.place} of {len(found.hosts)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(raw), encoding="utf-8")
+    except OSError:
+        pass  # often mounted read-only; SM_RESOURCE_CONFIG says the same
+    return _resource(path, raw)._replace(anonymous=found.anonymous)
+
+
 def load_resource(config: Path) -> Resource:
     """Read resourceconfig.json; `hosts` and `current_host` are required."""
     path = config / "resourceconfig.json"
-    raw = read_object(path)
+    return _resource(path, read_object(path))
+
+
+def _resource(path: Path, raw: dict[str, Any]) -> Resource:
     hosts = _required(path, raw, "hosts", list)
     if not hosts or not all(isinstance(host, str) and host for host in hosts):
         raise JobError(f"{path}: hosts: a list of host names was expected, not {json.dumps(hosts)}")
@@ -139,8 +172,8 @@ def load_resource(config: Path) -> Resource:
 
 def load_job(config: Path, resource: Resource, environ: Mapping[str, str]) -> Job:
     """Read the other two files; the environment wins where the contract says so."""
-    path = config / "hyperparameters.json"
-    user, reserved = hyperparameters.split(hyperparameters.decode(read_object(path)))
+    path, given = _hyperparameters(config, environ)
+    user, reserved = hyperparameters.split(hyperparameters.decode(given))
     program = environ.get("SAGEMAKER_PROGRAM") or reserved.get("sagemaker_program")
     if not program or not isinstance(program, str):
         raise JobError(
@@ -148,7 +181,7 @@ def load_job(config: Path, resource: Resource, environ: Mapping[str, str]) -> Jo
             " SAGEMAKER_PROGRAM."
         )
     parameters = hyperparameters.framework_parameters(reserved)
-    groups = _distribution_groups(parameters, resource)
+    groups = _distribution_groups(path, parameters, resource)
     submit = reserved.get("sagemaker_submit_directory") or environ.get("SAGEMAKER_SUBMIT_DIRECTORY")
     name = reserved.get("sagemaker_job_name") or environ.get("TRAINING_JOB_NAME")
     return Job(
@@ -158,6 +191,7 @@ def load_job(config: Path, resource: Resource, environ: Mapping[str, str]) -> Jo
         framework_parameters=parameters,
         program=program,
         submit_directory=None if submit is None else str(submit),
+        s3_output=str(reserved.get("sagemaker_s3_output") or "") or None,
         log_level=_log_level(path, reserved, environ),
         job_name=None if name is None else str(name),
         region=_region(reserved, environ),
@@ -165,6 +199,16 @@ def load_job(config: Path, resource: Resource, environ: Mapping[str, str]) -> Jo
         distribution_groups=groups,
         distribution_hosts=_distribution_hosts(groups, resource),
     )
+
+
+def _hyperparameters(config: Path, environ: Mapping[str, str]) -> tuple[Path, dict[str, Any]]:
+    """Where they are from, for messages, and what they are: the file's, else those of SHOAL_HPS."""
+    path = config / "hyperparameters.json"
+    text = environ.get("SHOAL_HPS")
+    if text is not None and not path.exists():
+        return Path("SHOAL_HPS"), parse_object(Path("SHOAL_HPS"), text)
+    # Whoever names the script in the environment may have nothing else to say.
+    return path, read_object(path, required=not environ.get("SAGEMAKER_PROGRAM"))
 
 
 def number(environ: Mapping[str, str], name: str, default: float) -> float:
@@ -207,9 +251,13 @@ def _is_on(value: Any) -> bool:
     return value is True or (isinstance(value, str) and value.strip('"').lower() == "true")
 
 
-def _distribution_groups(parameters: Mapping[str, Any], resource: Resource) -> tuple[str, ...]:
+def _distribution_groups(path: Path, parameters: Mapping[str, Any], resource: Resource) -> tuple[str, ...]:
     named = parameters.get("sagemaker_distribution_instance_groups")
     if named:
+        if not isinstance(named, list):
+            raise JobError(
+                f"{path}: sagemaker_distribution_instance_groups: a list of instance groups was expected, not {named!r}"
+            )
         return tuple(str(name) for name in named)
     return (resource.current_group,) if any(_is_on(parameters.get(flag)) for flag in _ENABLE_FLAGS) else ()
 

@@ -34,11 +34,20 @@ def run(
     me = resource.current_host
     shares_mpi = choose(job) in MPI_FAMILY and len(job.distribution_hosts) > 1
     leads = shares_mpi and job.distribution_hosts[0] == me
+    if shares_mpi and resource.anonymous:
+        raise JobError(
+            "mpirun needs the name of every host, and only the first one's is known here: name them all in SHOAL_HOSTS,"
+            " or start the ranks with torchrun (sagemaker_torch_distributed_enabled)"
+        )
     cards = channel.exchange(_card(paths, shares_mpi, leads))
     code.fetch(job, paths.code)
     entry = code.find_entry(job, paths.code)
     code.check(entry, paths.code)
     work = plan.make(job, paths, entry, environ)
+    if job.s3_output:
+        from shoal_entrypoint import intermediate  # few jobs want it, and each import costs milliseconds
+
+        intermediate.start(job.s3_output, job, paths, supervisor, environ)
     if work.uses_mpi:
         paths.make_run()
         remote.save(paths.run / "rank.env", plan.rank_environment(work.env))

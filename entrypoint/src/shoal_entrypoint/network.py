@@ -8,7 +8,7 @@ import socket
 import struct
 from pathlib import Path
 
-__all__ = ["addresses", "choose_interface", "reachable_name"]
+__all__ = ["addresses", "choose_interface", "own_address", "reachable_name"]
 
 _SIOCGIFADDR = 0x8915
 
@@ -33,6 +33,16 @@ def addresses(host: str) -> list[str]:
         return sorted({str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)})
     except OSError:
         return []
+
+
+def own_address() -> str:
+    """The address of this host that leads outside, else one of its name's; "" if there is none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # an address for documentation: nothing is sent
+            return str(probe.getsockname()[0])
+        except OSError:
+            return next((one for one in addresses(os.uname().nodename) if not one.startswith("127.")), "")
 
 
 def _routing_to(master: str) -> str | None:

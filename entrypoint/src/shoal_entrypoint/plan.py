@@ -44,6 +44,13 @@ _PER_HOST = (
 )
 
 
+# A scheduler's word on its own ranks, which are hosts here: torchrun would take some for its options.
+_INHERITED = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK"),
+    *("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"),
+    *("PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_RDZV_ID", "PET_RDZV_CONF", "PET_STANDALONE"),
+)
+
 # Shells silently drop variables with other names from the environment of what they start.
 _SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -75,6 +82,7 @@ def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Pl
     """Probe this host and decide."""
     launcher = settings.choose(job)
     _check_entry(launcher, entry)
+    environ = {name: value for name, value in environ.items() if name not in _INHERITED}
     devices = probes.probe(job.resource.current_instance_type, environ)
     alone = len(job.resource.hosts) == 1
     master = network.reachable_name(job.master, alone)
@@ -101,6 +109,7 @@ def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Pl
         smddpmprun=tools["smddpmprun"],
         torch=torch,
         model_parallel=_model_parallel(job),
+        hostname_shim=_hostname_shim() if is_mpi else None,
     )
     env = {**environment.host_defaults(devices, interface, count), **settings.environment_additions(launcher, facts)}
     env.update(environ)
@@ -136,6 +145,11 @@ def _program(launcher: str, entry: Entry, arguments: list[str]) -> list[str]:
     if launcher in settings.MPI_FAMILY:
         return entry.mpi_argv(arguments)
     return [entry.name, *arguments] if launcher == settings.TORCHRUN else entry.argv(arguments)
+
+
+def _hostname_shim() -> str | None:
+    """Compiled when the package was installed, if there was a compiler."""
+    return next((str(path) for path in Path(__file__).resolve().parent.glob("_hostname*.so")), None)
 
 
 def _mpi_environment(paths: Paths, hosts: Any) -> dict[str, str]:

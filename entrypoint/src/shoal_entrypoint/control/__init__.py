@@ -4,6 +4,7 @@ Protocol (one JSON object a line, TCP, leader = first of `hosts`, port 7593 or S
 
     worker -> leader   hello  {host}                 once, first; refused unless `host` is one of the job's hosts, is
                                                      not connected yet, and its name resolves to the peer's address
+                                                     (not checked where the scheduler tells no names)
     leader -> worker   welcome
     worker -> leader   card   {card}                 public keys and the like
     leader -> worker   cards  {cards: {host: card}}  when every host has sent its card

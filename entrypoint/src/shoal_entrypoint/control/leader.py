@@ -31,6 +31,7 @@ class Leader:
     def __init__(self, resource: Resource, supervisor: Supervisor, port: int, join_seconds: float) -> None:
         self._me = resource.current_host
         self._others = [host for host in resource.hosts if host != self._me]
+        self._anonymous = resource.anonymous
         self._supervisor = supervisor
         self._deadline = time.monotonic() + join_seconds
         self._join_seconds = join_seconds
@@ -144,7 +145,7 @@ class Leader:
             refusal = f"{host} is not one of this job's hosts"
         elif host in self._links:
             refusal = f"{host} has joined already"
-        elif link.peer not in known:
+        elif link.peer not in known and not self._anonymous:
             refusal = (
                 f"{link.peer} is not an address of {host} here ({', '.join(known) or 'the name does not resolve'})"
             )

@@ -49,6 +49,7 @@ class Settings(NamedTuple):
     smddpmprun: bool = False
     torch: str | None = None  # its version; None when it is not installed
     model_parallel: Mapping[str, Any] = {}  # mp_parameters
+    hostname_shim: str | None = None  # the library that tells ranks the job's name of their host
 
 
 def choose(job: Job) -> str:
@@ -59,7 +60,8 @@ def choose(job: Job) -> str:
                 return launcher
         if job.enabled("sagemaker_pytorch_xla_multi_worker_enabled"):
             raise JobError(
-                "sagemaker_pytorch_xla_multi_worker_enabled: PyTorch/XLA on GPUs has ended; use torch_distributed"
+                "sagemaker_pytorch_xla_multi_worker_enabled: PyTorch/XLA on GPUs and its training compiler have ended;"
+                " use torch_distributed, and torch.compile(model) in the script"
             )
     return PROCESS
 
