@@ -11,7 +11,7 @@ TEST_PACKAGES := g++ python3-dev libgtest-dev libfabric-dev openmpi-bin openssh-
 
 .PHONY: help
 help: ## List the verbs
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-16s %s\n", $$1, $$2 }'
 
 .PHONY: demo
 demo: ## Take a clean machine to a model trained on two hosts
@@ -43,6 +43,10 @@ smddp: venv ## Compile the collective library and install it in .venv
 test-smddp: ## Tests of the collective library alone: the C++ core (plain, ASan and UBSan, TSan), then through torch
 	@scripts/test-smddp.sh $(TEST_PACKAGES)
 
+.PHONY: test-entrypoint
+test-entrypoint: ## Tests of `train` alone, on hosts that are namespaces of this machine
+	@scripts/test-entrypoint.sh $(TEST_PACKAGES)
+
 .PHONY: torch-suite torch-headers
 torch-suite: smddp ## PyTorch's own distributed tests: all that passes on gloo must pass on smddp (2, 3, 4 ranks)
 	@$(VENV)/python tests/smddp/torch_suite.py
@@ -54,7 +58,7 @@ soak: smddp ## Run 100,000 random operations on random groups (OPERATIONS=, SEED
 	@$(VENV)/python tests/smddp/run_soak.py $(if $(OPERATIONS),--operations $(OPERATIONS)) $(if $(SEED),--seed $(SEED))
 
 .PHONY: bench
-bench: smddp ## Time the collectives beside other libraries for three minutes (as root: between hosts too)
+bench: smddp ## Time the collectives beside other libraries briefly (as root: between hosts too)
 	@$(VENV)/python benchmarks/collectives.py --quick
 
 .PHONY: lint

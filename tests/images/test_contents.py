@@ -79,7 +79,15 @@ def test_train_without_a_job_fails_with_one_line(host: Host) -> None:
     done = host.run("train")
     assert done.rc != 0
     assert "Traceback" not in done.stderr
-    assert "/opt/ml/input/config/resourceconfig.json: not found" in host.file("/opt/ml/output/failure").content_string
+    assert "/opt/ml/input/config/hyperparameters.json: not found" in host.file("/opt/ml/output/failure").content_string
+
+
+def test_the_host_name_shim_is_there_and_works(host: Host) -> None:
+    shim = host.check_output("ls /opt/venv/lib/python3*/site-packages/shoal_entrypoint/_hostname*.so")
+    asked = host.check_output(
+        "LD_PRELOAD=%s SM_CURRENT_HOST=algo-7 python -c 'import socket; print(socket.gethostname())'", shim
+    )
+    assert asked == "algo-7"
 
 
 def test_mpi_and_mpi4py_belong_together(host: Host) -> None:
