@@ -1,4 +1,7 @@
-"""Whatever stands in a job's files and variables: one clear line, a failure file, another exit code than 0."""
+"""Whatever stands in a job's files and variables: one clear line, a failure file, another exit code than 0.
+
+The same examples in every run; EXPLORE=1 tries others, `--hypothesis-seed` the same others again.
+"""
 
 from __future__ import annotations
 
@@ -161,7 +164,10 @@ GOOD = b'{"current_host": "algo-1", "hosts": ["algo-1"]}'
 @example(hyperparameters=b"[" * 100_000, resource=GOOD, inputs=None, environ={})
 @example(hyperparameters=b'{"sagemaker_program": "train.py"}', resource=GOOD, inputs=b"{", environ={})
 @settings(
-    max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=1000,
+    derandomize="EXPLORE" not in os.environ,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 def test_no_content_breaks_train(
     folder: Path,

@@ -20,6 +20,8 @@ __all__ = ["Entry", "Kind", "check", "fetch", "find_entry", "installs"]
 
 _NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._+-]*(/[A-Za-z0-9._+-]+)*")
 
+_LONGEST_NAME = 255
+
 
 class Kind:
     """What the entry point is."""
@@ -80,10 +82,11 @@ def fetch(job: Job, code: Path) -> None:
 def find_entry(job: Job, code: Path) -> Entry:
     """Decide what kind of entry point the job names."""
     name = job.program
-    if not _NAME.fullmatch(name) or any(part in (".", "..") for part in name.split("/")):
+    parts = name.split("/")
+    if not _NAME.fullmatch(name) or any(part in (".", "..") or len(part) > _LONGEST_NAME for part in parts):
         raise JobError(
             f"sagemaker_program: {name!r} is not a file name below {code}: letters, digits and . _ + - only, with"
-            " single slashes between folders"
+            f" single slashes between folders, {_LONGEST_NAME} at most in each name"
         )
     if name.endswith(".sh"):
         return Entry(Kind.COMMAND, name)

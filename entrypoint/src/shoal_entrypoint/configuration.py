@@ -117,6 +117,7 @@ def parse_object(path: Path, text: str) -> dict[str, Any]:
         where = f" line {error.lineno}, column {error.colno}:" if isinstance(error, json.JSONDecodeError) else ""
         reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
         raise JobError(f"{path}:{where} not JSON: {reason}") from None
+    _check_text(path, value)
     if not isinstance(value, dict):
         raise JobError(f"{path}: a JSON object was expected, not {type(value).__name__}")
     return value
@@ -155,6 +156,8 @@ def _resource(path: Path, raw: dict[str, Any]) -> Resource:
     if current not in hosts:
         raise JobError(f"{path}: current_host: {current} is not one of hosts {', '.join(hosts)}")
     groups = raw.get("instance_groups") or []
+    if not isinstance(groups, list):
+        raise JobError(f"{path}: instance_groups: a list was expected, not {json.dumps(groups)}")
     for group in groups:
         for key, kind in (("instance_group_name", str), ("hosts", list)):
             if not isinstance(group, dict) or not isinstance(group.get(key), kind):
@@ -173,7 +176,9 @@ def _resource(path: Path, raw: dict[str, Any]) -> Resource:
 def load_job(config: Path, resource: Resource, environ: Mapping[str, str]) -> Job:
     """Read the other two files; the environment wins where the contract says so."""
     path, given = _hyperparameters(config, environ)
-    user, reserved = hyperparameters.split(hyperparameters.decode(given))
+    decoded = hyperparameters.decode(given)
+    _check_text(path, decoded)
+    user, reserved = hyperparameters.split(decoded)
     program = environ.get("SAGEMAKER_PROGRAM") or reserved.get("sagemaker_program")
     if not program or not isinstance(program, str):
         raise JobError(
@@ -221,6 +226,16 @@ def number(environ: Mapping[str, str], name: str, default: float) -> float:
     if not 0 <= value < float("inf"):
         raise JobError(f"{name}: a number was expected, not {text!r}")
     return value
+
+
+def _check_text(path: Path, value: Any) -> None:
+    """Half of a character, which JSON can spell, fits no file, no environment and no command line."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise JobError(f"{path}: {error.object[error.start]!r}: half of a surrogate pair is no text") from None
+    except RecursionError:
+        raise JobError(f"{path}: nested too deeply") from None
 
 
 def _required(path: Path, raw: Mapping[str, Any], key: str, kind: type) -> Any:

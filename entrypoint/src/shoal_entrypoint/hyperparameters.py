@@ -38,7 +38,7 @@ def _decode_one(value: Any) -> Any:
         return value
     try:
         return json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):  # nested deeper than Python reads: a text like any other
         return value
 
 
