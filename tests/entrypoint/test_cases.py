@@ -208,34 +208,30 @@ def s3_stub(host: Host) -> Iterator[Path]:
             server.kill()
 
 
-def test_code_comes_from_s3(cluster: MakeCluster) -> None:
+def run_with_s3(cluster: MakeCluster, case: str) -> tuple[Host, Expect, list[list[str]]]:
+    """The host, what is expected of it, and the requests that S3 got."""
     cases = {case["id"]: case for case in read_cases()} if CASES.exists() else {}
-    if "source_s3" not in cases:
+    if case not in cases:
         pytest.skip(f"{CASES} is not on this machine")
-    inputs, expect = cases["source_s3"]["inputs"], cases["source_s3"]["expect"]
     host = cluster(1).hosts[0]
-    write_files(host, inputs)
+    write_files(host, cases[case]["inputs"])
     with s3_stub(host) as s3:
-        host.start(inputs["env"])
+        host.start(cases[case]["inputs"]["env"])
         assert host.wait() == 0, host.stderr
+        requests = [line.split() for line in (s3 / "requests").read_text().splitlines()]
+    return host, cases[case]["expect"], requests
+
+
+def test_code_comes_from_s3(cluster: MakeCluster) -> None:
+    host, expect, requests = run_with_s3(cluster, "source_s3")
     check_call(json.loads((host.ml / "capture" / "user.json").read_text()), expect["captured"]["user"][0], {})
-    requests = [line.split() for line in (s3 / "requests").read_text().splitlines()]
     assert requests == expect["s3_requests"]
     listing = sorted(["."] + [str(path.relative_to(host.code)) for path in host.code.rglob("*")])
     assert listing == expect["code_dir_listing"]
 
 
 def test_intermediate_output_is_uploaded_while_the_job_runs(cluster: MakeCluster) -> None:
-    cases = {case["id"]: case for case in read_cases()} if CASES.exists() else {}
-    if "intermediate_upload" not in cases:
-        pytest.skip(f"{CASES} is not on this machine")
-    inputs, expect = cases["intermediate_upload"]["inputs"], cases["intermediate_upload"]["expect"]
-    host = cluster(1).hosts[0]
-    write_files(host, inputs)
-    with s3_stub(host) as s3:
-        host.start(inputs["env"])
-        assert host.wait() == 0, host.stderr
-        requests = [line.split() for line in (s3 / "requests").read_text().splitlines()]
+    host, expect, requests = run_with_s3(cluster, "intermediate_upload")
     assert requests == [[str(word) for word in request[:3]] for request in expect["s3_requests"]], host.stderr
     check_files(host, expect, {})
 
