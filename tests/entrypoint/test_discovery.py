@@ -10,6 +10,7 @@ import pytest
 from cluster import MakeCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shoal_entrypoint.configuration import find_resource
 from shoal_entrypoint.discovery import Found, Here, expand, find
 from shoal_entrypoint.outcome import JobError
 
@@ -184,6 +185,16 @@ def test_a_job_of_aws_batch_knows_one_address(cluster: MakeCluster) -> None:
     told = start_on(cluster, environments, {})
     assert [one["SM_CURRENT_HOST"] for one in told] == ["10.99.0.1", "node-1"]
     assert {one["MASTER_ADDR"] for one in told} == {"10.99.0.1"}
+
+
+def test_a_second_run_looks_for_its_hosts_again(tmp_path: Path) -> None:
+    """What an earlier run has written is not the platform's word."""
+    for hosts, index in (("a,b", 1), ("c,d,e", 2)):
+        environ = {"SHOAL_HOSTS": hosts, "SHOAL_HOST_INDEX": str(index)}
+        assert list(find_resource(tmp_path, environ).hosts) == hosts.split(",")
+    assert json.loads((tmp_path / "resourceconfig.json").read_text())["current_host"] == "e"
+    (tmp_path / "resourceconfig.json").write_text('{"current_host": "x", "hosts": ["x"]}')
+    assert find_resource(tmp_path, environ).hosts == ("x",)
 
 
 def test_mpirun_needs_every_name(cluster: MakeCluster) -> None:

@@ -298,3 +298,26 @@ def test_a_host_whose_name_nobody_knows_runs_alone(cluster: MakeCluster, flag: s
     one.start()
     assert one.wait() == [0], one.hosts[0].stderr
     assert data(one.hosts[0], "rank-0").read_text() == "localhost algo-1"
+
+
+def test_output_that_cannot_be_uploaded_is_named_and_fails_nothing(host: RunJob) -> None:
+    script = "import os\nopen(os.environ['SM_OUTPUT_INTERMEDIATE_DIR'] + '/a.txt', 'w').write('one')\n"
+    nowhere = {"S3_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_MAX_ATTEMPTS": "1"}
+    keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+    one = host(script, {"sagemaker_s3_output": "s3://bucket/prefix"}, env={**nowhere, **keys})
+    assert one.wait() == 0, one.stderr
+    assert "/opt/ml/output/intermediate/a.txt: cannot be uploaded: " in one.stderr
+    assert "Traceback" not in one.stderr
+
+
+def test_an_upload_that_cannot_begin_is_named_and_fails_nothing(host: RunJob) -> None:
+    one = host("pass", {"sagemaker_s3_output": "s3://bucket/prefix"}, env={"S3_ENDPOINT_URL": "not a URL"})
+    assert one.wait() == 0, one.stderr
+    assert "cannot be uploaded any more: " in one.stderr
+    assert "Traceback" not in one.stderr
+
+
+def test_an_unknown_kind_of_store_is_refused(host: RunJob) -> None:
+    one = host("pass", {"sagemaker_s3_output": "ftp://bucket/prefix"})
+    assert one.wait() == 1
+    assert one.failure == "sagemaker_s3_output: ftp://bucket/prefix: s3://bucket/prefix or file:// was expected"

@@ -18,6 +18,7 @@ __all__ = ["Job", "Resource", "find_resource", "load_job", "load_resource", "num
 
 _DEFAULT_GROUP = "homogeneousCluster"
 _LOG_LEVEL_INFO = 20
+_FOUND_BY = "found_by"  # in a resourceconfig.json that find_resource() has written
 
 # Any of these makes the current instance group a distribution group when the job does not name the groups.
 _ENABLE_FLAGS = (
@@ -126,13 +127,14 @@ def parse_object(path: Path, text: str) -> dict[str, Any]:
 def find_resource(config: Path, environ: Mapping[str, str]) -> Resource:
     """Read resourceconfig.json; where there is none, find the hosts, and write it for whoever reads it."""
     path = config / "resourceconfig.json"
-    if path.exists():
+    # One of our own making is from an earlier run here, which may have had other hosts.
+    if path.exists() and _FOUND_BY not in read_object(path):
         return load_resource(config)
     from shoal_entrypoint import discovery  # most jobs have the file, and each import costs milliseconds
 
     found = discovery.find(environ, discovery.Here.probe())
     current = found.hosts[found.place]
-    raw = {"current_host": current, "hosts": list(found.hosts)}
+    raw = {"current_host": current, "hosts": list(found.hosts), _FOUND_BY: found.source}
     log(f"hosts from {found.source}: this is {current}, number {found.place} of {len(found.hosts)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

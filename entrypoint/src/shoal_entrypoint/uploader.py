@@ -122,7 +122,7 @@ def say(text: str) -> None:
 
 
 def main(folder: str, bucket: str, prefix: str, region: str = "") -> None:
-    """Until stdin ends."""
+    """Until stdin ends, and what was written by then is uploaded."""
     # Checksums in trailers are more than stores other than Amazon's always understand.
     os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
     import boto3
@@ -130,16 +130,21 @@ def main(folder: str, bucket: str, prefix: str, region: str = "") -> None:
     client = boto3.client("s3", region_name=region or None, endpoint_url=os.environ.get("S3_ENDPOINT_URL"))
     watch = Watch(folder)
     queue = Queue(lambda path: client.upload_file(path, bucket, f"{prefix}/{os.path.relpath(path, folder)}"))
-    queue.put(watch.add(folder))
-    with selectors.DefaultSelector() as selector:
-        selector.register(watch.fd, selectors.EVENT_READ)
-        selector.register(sys.stdin, selectors.EVENT_READ)
-        ended = False
-        while not ended:
-            ended = any(key.fileobj is sys.stdin for key, _ in selector.select())
-            queue.put(watch.written())
-    queue.close()
+    try:
+        queue.put(watch.add(folder))
+        with selectors.DefaultSelector() as selector:
+            selector.register(watch.fd, selectors.EVENT_READ)
+            selector.register(sys.stdin, selectors.EVENT_READ)
+            ended = False
+            while not ended:
+                ended = any(key.fileobj is sys.stdin for key, _ in selector.select())
+                queue.put(watch.written())
+    finally:
+        queue.close()  # its thread would keep this process, and the job, for ever
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except Exception as problem:
+        say(f"cannot be uploaded any more: {problem}")
