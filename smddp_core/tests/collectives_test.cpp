@@ -38,7 +38,7 @@ const Case kCases[] = {
     {"fabricSockets3", {"a", "b", "c"}, false, Path::flat, "sockets"},
 };
 
-using Buffer = std::vector<std::byte>;
+using Buffer = std::vector<unsigned char>;  // compared by memcmp, as vectors of std::byte are not
 
 // Small whole numbers: every order of summation gives the same bits, so that all paths have one expected result.
 Buffer pattern(DType type, std::size_t count, int seed) {
@@ -120,8 +120,12 @@ class Collectives : public ::testing::TestWithParam<Case> {
 
 using Counts = std::vector<std::size_t>;
 const Counts kCounts{0, 1, 15, 16, 100, 1023, 5000, 40'000};
+#ifdef __SANITIZE_THREAD__  // threads meet in the same places whatever they add up; one type of each size will do
+const DType kTypes[] = {DType::f32, DType::bf16, DType::u8, DType::c128};
+#else
 const DType kTypes[] = {DType::f32, DType::f64, DType::f16, DType::bf16, DType::u8,  DType::i8,
                         DType::i16, DType::i32, DType::i64, DType::c64,  DType::c128};
+#endif
 const ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::avg,  ReduceOp::product, ReduceOp::min,
                          ReduceOp::max, ReduceOp::band, ReduceOp::bor,     ReduceOp::bxor};
 
