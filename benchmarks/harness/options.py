@@ -18,7 +18,10 @@ class Named(Protocol):
 
 N = TypeVar("N", bound=Named)
 
-_CACHE = Path(__file__).resolve().parents[1] / ".cache"
+
+def default_cache() -> Path:
+    """Where compiled and installed things are kept, unless the user says otherwise."""
+    return Path(__file__).resolve().parents[1] / ".cache"
 
 
 def add_common(
@@ -32,7 +35,7 @@ def add_common(
     add("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of smddp (SMDDP_...), repeatable")
     add("--json", action="store_true", help="only the JSON line on stdout, no tables")
     add("--output", type=Path, help=output)
-    add("--cache", type=Path, default=_CACHE, help="folder for what is compiled")
+    add("--cache", type=Path, default=default_cache(), help="folder for what is compiled")
 
 
 def rounds_of(options: argparse.Namespace) -> int:
