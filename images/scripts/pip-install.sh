@@ -13,6 +13,10 @@ for lock in "$@"; do
     shift
 done
 pip install --quiet --no-cache-dir --no-compile --require-hashes "$@"
+packages=$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+# Packages' own test suites: a tenth of the image, of which nothing is imported.
+rm -rf "$packages/torch/test"
+find "$packages" -type d -name tests -prune -exec rm -rf {} +
 # Compiled here, on all cores: a container that had to compile torch itself would pay seconds at every start.
 # Packages carry a few files for newer Pythons than this one; those do not compile, and nothing imports them.
-python -m compileall -qq -j 0 "$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" || true
+python -m compileall -qq -j 0 "$packages" || true

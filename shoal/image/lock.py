@@ -12,17 +12,31 @@ from shoal.image.versions import Row
 # What compiles smddp and builds wheels; never in a final image.
 BUILD_TOOLS = ("cmake", "ninja", "scikit-build-core", "setuptools", "wheel")
 
+# What the container contract needs beside the entrypoint: code and output in S3, and the drivers of SageMaker's newer SDK,
+# which log in at other hosts by paramiko.
+CONTAINER = ("boto3", "paramiko")
 
-def requirements(row: Row) -> list[str]:
+
+def lock_names(name: str, row: Row) -> dict[str, tuple[str, ...]]:
+    """Return the lock files of row `name`, each with the packages that lead to all the others in it."""
+    python = row.python.replace(".", "")
+    return {
+        f"{name}.txt": requirements(row),
+        f"build-py{python}.txt": BUILD_TOOLS,
+        f"container-py{python}.txt": CONTAINER,
+    }
+
+
+def requirements(row: Row) -> tuple[str, ...]:
     """Return the packages a row names; what they depend on is uv's to find."""
     variant = f"+{row.device}" if row.device == "cpu" else ""
-    return [
+    return (
         f"torch=={row.torch}{variant}",
         f"lightning=={row.lightning}",
         f"mpi4py=={row.mpi4py}",
         "numpy",
         "setuptools",
-    ]
+    )
 
 
 def lock(name: str, row: Row, root: Path) -> list[Path]:
@@ -32,10 +46,7 @@ def lock(name: str, row: Row, root: Path) -> list[Path]:
         ShoalError: uv finds no set of packages that fits.
     """
     folder = root / "images" / "locks"
-    wanted = {
-        folder / f"{name}.txt": requirements(row),
-        folder / f"build-py{row.python.replace('.', '')}.txt": list(BUILD_TOOLS),
-    }
+    wanted = {folder / file: packages for file, packages in lock_names(name, row).items()}
     for path, packages in wanted.items():
         resolve("\n".join(packages), path, row.python, f"shoal lock {name}", row.torch_index)
     return list(wanted)

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from shoal.errors import ShoalError
+from shoal.image.lock import lock_names
 from shoal.image.versions import Row
 
 OLDEST_GLIBC, NEWEST_GLIBC = 5, 36  # manylinux_2_5 .. Debian 12's own
@@ -26,7 +27,7 @@ def locks(name: str, row: Row, root: Path) -> list[Path]:
         ShoalError: one is missing.
     """
     folder = root / "images" / "locks"
-    paths = [folder / f"{name}.txt", folder / f"build-py{row.python.replace('.', '')}.txt"]
+    paths = [folder / file for file in lock_names(name, row)]
     for path in paths:
         if not path.is_file():
             raise ShoalError(f"{path.relative_to(root)}: no such lock: run `shoal lock {name}`")

@@ -37,7 +37,7 @@ def wheel(folder: Path) -> str:
 
 
 def lock(root: Path, sha256: str) -> None:
-    for name in ("row.txt", "build-py311.txt"):
+    for name in ("row.txt", "build-py311.txt", "container-py311.txt"):
         (root / "images" / "locks" / name).write_text(f"tiny==1.0 --hash=sha256:{sha256}\n")
 
 
