@@ -142,7 +142,7 @@ def _in_child(folder: Path, log: Path, environ: Mapping[str, str]) -> None:
         PATH=str(folder / "no-tools"),
     )
     leader._FAREWELL_SECONDS = 0.1  # for hosts that will never come
-    os._exit(main())
+    os._exit(main([]))
 
 
 @pytest.fixture(scope="module")
