@@ -20,7 +20,7 @@ FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 ROW_NAMES = {
     *("hosts", "reachable", "clock", "agreement", "resolved", "others", "job", "interface", "gpus", "neuron", "efa"),
     *("cpus", "memory", "shared_memory", "disk", "limits", "tools", "code", "entry_point", "requirements", "channels"),
-    *("user", "kernel"),
+    *("user", "kernel", "settings"),
 }
 MPI = {"sagemaker_distributed_dataparallel_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "2"}
 
@@ -241,6 +241,14 @@ def test_output_that_is_read_only(cluster: MakeCluster) -> None:
     bad = [row for row in rows(one(cluster, mounts), "disk") if row["state"] == "problem"]
     assert [row["values"]["writable"] for row in bad] == [False]
     assert "read-only" in bad[0]["text"]
+
+
+def test_settings_are_shown_and_secrets_are_not(cluster: MakeCluster) -> None:
+    host = one(cluster, env={"NCCL_DEBUG": "INFO", "SHOAL_TEST_TOKEN": "hunter2", "OTHER": "hunter3"})
+    (found,) = rows(host, "settings")
+    assert found["values"]["variables"]["NCCL_DEBUG"] == "INFO"
+    assert "SHOAL_TEST_TOKEN" in found["values"]["variables"]
+    assert "hunter" not in host.stdout + host.stderr
 
 
 def test_few_files_allowed(cluster: MakeCluster) -> None:

@@ -50,6 +50,9 @@ def run(as_json: bool, timeout: float | None) -> int:
     except JobError as error:
         stopped = error.exit_code
         rows.append(Row("check", PROBLEM, error.text, "Run it again.", {}))
+    except Exception as error:  # what was found so far is worth more than a traceback
+        text = f"it could not go on: {type(error).__name__}: {error}"
+        rows.append(Row("check", PROBLEM, text, "This is a fault of `train`: report it, with this line.", {}))
     _print(rows, known_host(rows), as_json, environ)
     return stopped or int(any(row.state == PROBLEM for row in rows))
 
@@ -129,6 +132,7 @@ def _here(known: _Known, paths: Paths, environ: Mapping[str, str], rows: list[Ro
         rows += [job.source(described, paths.code), entry]
         rows += [job.requirements(kind, described, paths.code), *job.channels(described, paths)]
     rows += [machine.user(), machine.kernel()]
+    rows.append(job.settings(environ))
     return {
         "hosts": _digest(resource),
         "mtu": link.values.get("mtu"),

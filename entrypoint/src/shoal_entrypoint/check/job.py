@@ -5,17 +5,19 @@ from __future__ import annotations
 import importlib.util
 import os
 from pathlib import Path
+from typing import Mapping
 
-from shoal_entrypoint import code
+from shoal_entrypoint import code, masking
 from shoal_entrypoint.check.row import NOTE, OK, PROBLEM, Row
 from shoal_entrypoint.configuration import Job
 from shoal_entrypoint.outcome import JobError
 from shoal_entrypoint.paths import Paths
 
-__all__ = ["AS_TRAIN", "channels", "entry_point", "requirements", "source"]
+__all__ = ["AS_TRAIN", "channels", "entry_point", "requirements", "settings", "source"]
 
 AS_TRAIN = "Correct it: `train` ends with this line, exit code 1."
 _SHOWN = 5
+_SETTINGS = ("NCCL_", "FI_", "GLOO_", "OMP_", "MKL_", "SMDDP_", "SHOAL_", "TORCH_", "PYTORCH_", "CUDA_", "OMPI_MCA_")
 
 
 def source(job: Job, folder: Path) -> Row:
@@ -97,6 +99,13 @@ def channels(job: Job, paths: Paths) -> list[Row]:
     values = {"channels": list(job.inputs)}
     more = f" and {len(good) - _SHOWN} more" if len(good) > _SHOWN else ""
     return [Row("channels", OK, ", ".join(good[:_SHOWN]) + more, "", values), *rows] if good else rows
+
+
+def settings(environ: Mapping[str, str]) -> Row:
+    """The variables that steer launchers and collectives, as they were given to the container. Secrets are masked."""
+    given = {name: masking.mask(name, environ[name]) for name in sorted(environ) if name.startswith(_SETTINGS)}
+    text = ", ".join(f"{name}={value}" for name, value in given.items())
+    return Row("settings", OK, text or "none", "", {"variables": given})
 
 
 def _filled(folder: Path) -> bool:

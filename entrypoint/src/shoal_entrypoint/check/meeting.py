@@ -23,6 +23,7 @@ __all__ = ["compare", "meet"]
 
 _MARK = "check"  # in a card: its host runs the check
 _SHOWN = 5
+_LONGEST, _ENDING = 300, 60
 
 # What must be the same everywhere: name in the findings, how people call it, state if not, what to do.
 _COMPARED = (
@@ -69,7 +70,7 @@ def meet(
     except JobError as error:
         if supervisor.stop is not None:
             raise
-        rows.append(Row("reachable", PROBLEM, error.text, _advice(channel), {}))
+        rows.append(Row("reachable", PROBLEM, _shorten(error.text), _advice(channel), {"error": error.text}))
         if not any(row.name == "resolved" for row in rows):
             rows.append(_resolve(resource, supervisor))
         if channel is not None:
@@ -121,6 +122,11 @@ def _resolve(resource: Resource, supervisor: Supervisor) -> Row:
         return supervisor.wait(lambda: done() or supervisor.stop is not None, timeout=seconds, poll=0.01)
 
     return names.row(names.look_up(hosts, wait), resource.anonymous)
+
+
+def _shorten(text: str) -> str:
+    """Hundreds of names fill a screen; the JSON has them all."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ... {text[-_ENDING:]} (--json has all of it)"
 
 
 def _elsewhere(cards: Findings, me: str) -> list[Row]:
