@@ -131,6 +131,38 @@ def test_a_host_that_runs_the_job_ends_with_a_word_about_it(cluster: MakeCluster
     assert two.hosts[1].failure == text
 
 
+def test_a_check_beside_a_running_job_does_not_disturb_it(cluster: MakeCluster) -> None:
+    """As `docker exec` starts it, on the host that the others connect to and on another one."""
+    two = cluster()
+    two.job({}, "import os, time\nwhile not os.path.exists('/opt/ml/end'): time.sleep(0.05)\n")
+    two.start()
+    until(
+        lambda: all("is host" in host.stderr for host in two.hosts) and all(host.runs("train.py") for host in two.hosts)
+    )
+    for host in two.hosts:
+        argv = [
+            "nsenter",
+            "-t",
+            str(host.train),
+            "-m",
+            "-u",
+            "-n",
+            "-p",
+            f"{two.folder}/bin/train",
+            "--check",
+            "--json",
+        ]
+        env = {"PATH": os.environ["PATH"], "HOME": "/root"}
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 1, done.stderr
+        bad = [row for row in json.loads(done.stdout)["rows"] if row["state"] == "problem"]
+        assert [row["name"] for row in bad] == ["reachable"]
+        assert "A job that is running has that port already" in bad[0]["advice"]
+    for host in two.hosts:
+        (host.ml / "end").touch()
+    assert two.wait(60) == [0, 0]
+
+
 def test_the_other_way_round_as_well(cluster: MakeCluster) -> None:
     two = cluster()
     two.job({}, "import time; time.sleep(60)")
