@@ -56,7 +56,7 @@ def meet(
     try:
         channel = control.join(resource, supervisor, environ)
         if isinstance(channel, Leader):
-            channel.farewell_seconds = 0.0  # those who have not come by now are named, not waited for again
+            channel.tells_late_hosts = False
         cards = channel.exchange({_MARK: 1, "findings": dict(findings)})
         _refuse_jobs(cards)
         if len(resource.hosts) > 1:

@@ -43,7 +43,7 @@ class Leader:
         self._done: set[str] = set()
         self._gone: set[str] = set()  # said bye, or died
         self._result: Outcome | None = None
-        self.farewell_seconds: float | None = None  # None: as a job; another wait for hosts that did not come
+        self.tells_late_hosts = True  # that the job has failed; a check does not wait for them twice
         supervisor.on_stop = self._tell_stop
         self._listener = _listen(port)
         supervisor.watch(self._listener, self._accept)
@@ -75,12 +75,10 @@ class Leader:
         self._supervisor.wait(lambda: self._result is not None or len(self._done) == len(self._others))
         self._decide(SUCCESS)
         stopped = self._supervisor.stop is not None
-        missing = [host for host in self._others if host not in self._links]
+        missing = [host for host in self._others if host not in self._links] if self.tells_late_hosts else []
         if missing and not stopped:  # whoever stops a job stops the late hosts too
-            farewell = _FAREWELL_SECONDS if self.farewell_seconds is None else self.farewell_seconds
-            if farewell:
-                log(f"waiting up to {farewell:.0f} s for {', '.join(missing)}, to say that the job has failed")
-            self._supervisor.wait(lambda: len(self._links) == len(self._others), timeout=farewell)
+            log(f"waiting up to {_FAREWELL_SECONDS:.0f} s for {', '.join(missing)}, to say that the job has failed")
+            self._supervisor.wait(lambda: len(self._links) == len(self._others), timeout=_FAREWELL_SECONDS)
         # In a stopped job the others may still be saving their work.
         limit = max(_BYE_SECONDS, self._supervisor.stop_grace if stopped else 0.0)
         self._supervisor.wait(lambda: self._gone.issuperset(self._links), timeout=limit)
