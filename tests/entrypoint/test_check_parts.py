@@ -267,14 +267,14 @@ def test_agreement() -> None:
 
 
 def test_what_a_launcher_needs() -> None:
-    def wanted(launcher: str, hosts: int, leads: bool, python: bool = True) -> list[str]:
-        return [need.name for need in tools.needs(launcher, hosts, leads, python)]
+    def wanted(launcher: str, hosts: int, leads: bool, mpi4py: bool = True) -> list[str]:
+        return [need.name for need in tools.needs(launcher, hosts, leads, mpi4py)]
 
     assert wanted("process", 2, True) == []
     assert wanted("torchrun", 2, True) == ["torchrun"]
     assert wanted("mpi", 1, True) == ["mpirun", "mpi4py"]
     assert wanted("smddp", 2, True) == ["mpirun", "mpi4py", "ssh", "ssh-keygen"]
-    assert wanted("smddp", 2, False, python=False) == ["mpirun", "sshd", "ssh-keygen"]
+    assert wanted("smddp", 2, False, mpi4py=False) == ["mpirun", "sshd", "ssh-keygen"]
 
 
 def test_the_summary(tmp_path: Path) -> None:

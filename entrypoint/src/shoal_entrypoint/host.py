@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 from typing import Mapping
 
 from shoal_entrypoint import code, plan, processes, remote, ssh
@@ -14,11 +13,9 @@ from shoal_entrypoint.configuration import Resource, load_job
 from shoal_entrypoint.control import Alone
 from shoal_entrypoint.control.leader import Leader
 from shoal_entrypoint.control.worker import Worker
-from shoal_entrypoint.devices import efa_devices
 from shoal_entrypoint.explain import explain
 from shoal_entrypoint.failure import command_failure, to_exit_code
 from shoal_entrypoint.launchers.settings import MPI_FAMILY, PROCESS, TORCHRUN, choose
-from shoal_entrypoint.log import log
 from shoal_entrypoint.outcome import SUCCESS, JobError, Outcome, stopped_early
 from shoal_entrypoint.paths import Paths
 from shoal_entrypoint.supervise import Finished, Supervisor
@@ -48,7 +45,7 @@ def run(
     entry = code.find_entry(job, paths.code)
     code.check(entry, paths.code)
     work = plan.make(job, paths, entry, environ)
-    _summarise(resource, work, paths, environ)
+    summary.show(resource, work.launcher, work.processes_per_host, work.env, paths, environ)
     if job.s3_output:
         from shoal_entrypoint import intermediate  # few jobs want it, and each import costs milliseconds
 
@@ -77,12 +74,6 @@ def run(
     if finished.returncode:
         raise _failed("ExecuteUserScriptError", work.argv, finished, work, supervisor)
     return SUCCESS
-
-
-def _summarise(resource: Resource, work: plan.Plan, paths: Paths, environ: Mapping[str, str]) -> None:
-    efa = environ["SHOAL_EFA"] == "1" if "SHOAL_EFA" in environ else efa_devices(Path("/sys/class/infiniband"))[0]
-    for line in summary.lines(resource, work.launcher, work.processes_per_host, work.env, efa, paths):
-        log(line)
 
 
 def _card(paths: Paths, shares_mpi: bool, leads: bool) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Any, Mapping, NamedTuple
 from shoal_entrypoint import __version__, devices, network
 from shoal_entrypoint.check import accelerators, interface, job, machine, meeting, storage, table, tools
 from shoal_entrypoint.check.row import NOTE, OK, PROBLEM, Row, worst
+from shoal_entrypoint.code import Entry
 from shoal_entrypoint.configuration import Job, Resource, find_resource, load_job
 from shoal_entrypoint.launchers.settings import MPI_FAMILY, PROCESS, SMDDP, choose, processes_per_host
 from shoal_entrypoint.log import log
@@ -116,7 +117,6 @@ def _here(known: _Known, paths: Paths, environ: Mapping[str, str], rows: list[Ro
     chosen = network.choose_interface(named, network.reachable_name(master, not several), not several)
     link = interface.interface(named, chosen, several)
     rows += [link, *interface.settings(environ)]
-    wanted = _tools(known)
     torch = tools.version_of("torch")
     rows += [accelerators.gpus(found.gpus, torch), accelerators.neuron(found.neurons), accelerators.efa(environ)]
     mpi, smddp = known.launcher in MPI_FAMILY, known.launcher == SMDDP
@@ -126,11 +126,13 @@ def _here(known: _Known, paths: Paths, environ: Mapping[str, str], rows: list[Ro
     checkpoints = paths.base / "checkpoints"
     rows += storage.disks([str(paths.model), str(paths.output), str(checkpoints), "/tmp"])
     rows += machine.limits(machine.soft_limits(), found.efa or found.infiniband, os.getuid() == 0)
-    rows += tools.check(wanted, environ.get("PATH", ""))
     if described is not None:
-        entry, kind = job.entry_point(described, paths.code)
-        rows += [job.source(described, paths.code), entry]
-        rows += [job.requirements(kind, described, paths.code), *job.channels(described, paths)]
+        row, entry = job.entry_point(described, paths.code)
+        rows += tools.check(_tools(known, entry), environ.get("PATH", ""))
+        rows += [job.source(described, paths.code), row]
+        rows += [job.requirements(entry, described, paths.code), *job.channels(described, paths)]
+    else:
+        rows += tools.check([], environ.get("PATH", ""))
     rows += [machine.user(), machine.kernel()]
     rows.append(job.settings(environ))
     return {
@@ -145,12 +147,12 @@ def _here(known: _Known, paths: Paths, environ: Mapping[str, str], rows: list[Ro
     }
 
 
-def _tools(known: _Known) -> list[tools.Need]:
+def _tools(known: _Known, entry: Entry | None) -> list[tools.Need]:
     if known.job is None or known.resource is None:
         return []
     hosts = known.job.distribution_hosts or known.resource.hosts
-    python = known.job.program.endswith(".py")
-    return tools.needs(known.launcher, len(hosts), hosts[0] == known.resource.current_host, python)
+    mpi4py = entry is not None and "mpi4py" in entry.mpi_argv([])
+    return tools.needs(known.launcher, len(hosts), hosts[0] == known.resource.current_host, mpi4py)
 
 
 def _digest(resource: Resource | None) -> str | None:

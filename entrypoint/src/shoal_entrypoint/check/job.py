@@ -29,7 +29,7 @@ def source(job: Job, folder: Path) -> Row:
         return Row("code", OK, f"{folder}{unused}", "", values)
     if submit is None or Path(submit) == folder:
         advice = "Mount or copy the script there, or set sagemaker_submit_directory."
-        return Row("code", PROBLEM, f"{folder}: empty", advice, values)
+        return Row("code", NOTE, f"{folder}: empty", advice, values)
     values["fetched"] = True
     text = f"{submit}, at the start: {folder} is empty"
     if submit.startswith("s3://"):

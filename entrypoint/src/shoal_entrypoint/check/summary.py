@@ -8,12 +8,29 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Iterable, Mapping
 
+from shoal_entrypoint import devices
 from shoal_entrypoint.check import storage
 from shoal_entrypoint.check.row import size
 from shoal_entrypoint.configuration import Resource
+from shoal_entrypoint.log import log
 from shoal_entrypoint.paths import Paths
 
-__all__ = ["lines"]
+__all__ = ["lines", "show"]
+
+
+def show(
+    resource: Resource,
+    launcher: str,
+    processes: int,
+    env: Mapping[str, str],
+    paths: Paths,
+    environ: Mapping[str, str],
+) -> None:
+    """Log them. `env`: of the user's process; `environ`: as it was given to the container."""
+    forced = environ.get("SHOAL_EFA")
+    efa = devices.efa_devices(Path("/sys/class/infiniband"))[0] if forced is None else forced == "1"
+    for line in lines(resource, launcher, processes, env, efa, paths):
+        log(line)
 
 
 def lines(
@@ -25,7 +42,7 @@ def lines(
     paths: Paths,
     shm: str = "/dev/shm",
 ) -> list[str]:
-    """One line about this host, and one for each thing worth a look. `env`: of the user's process."""
+    """One line about this host, and one for each thing worth a look."""
     chosen = env["SM_NETWORK_INTERFACE_NAME"]
     room = storage.room(shm)
     words = [_host(resource), chosen, f"{env['SM_NUM_CPUS']} CPUs", f"{env['SM_NUM_GPUS']} GPUs"]

@@ -28,14 +28,14 @@ class Need(NamedTuple):
     package: bool = False  # of Python
 
 
-def needs(launcher: str, hosts: int, leads: bool, python: bool) -> list[Need]:
-    """What one host of a job needs. `python`: the ranks are Python scripts."""
+def needs(launcher: str, hosts: int, leads: bool, mpi4py: bool) -> list[Need]:
+    """What one host of a job needs. `mpi4py`: it starts the ranks' Python."""
     if launcher == TORCHRUN:
         return [Need("torchrun", "Install torch in the image, and put its bin folder on PATH.")]
     if launcher not in MPI_FAMILY:
         return []
     found = [Need("mpirun", "Install openmpi-bin in the image.")]
-    if python:
+    if mpi4py:
         found.append(Need("mpi4py", "pip install mpi4py in the image.", package=True))
     if hosts > 1:
         ssh = "ssh" if leads else "sshd"
