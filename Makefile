@@ -7,7 +7,7 @@ VENV := .venv/bin
 ROW ?= 2.13-cpu
 
 # What the tests need from Debian beside the engine: to compile smddp (libfabric-dev: its transport for EFA), to start hosts in namespaces, to bootstrap a base.
-TEST_PACKAGES := g++ python3-dev libgtest-dev libfabric-dev openmpi-bin openssh-server iproute2 busybox-static mmdebstrap
+TEST_PACKAGES := g++ python3-dev libgtest-dev libfabric-dev openmpi-bin openssh-server iproute2 faketime busybox-static mmdebstrap
 
 .PHONY: help
 help: ## List the verbs

@@ -47,7 +47,7 @@ class Host:
         for each in (self.ml / "input" / "config", self.code, self.tools):
             each.mkdir(parents=True)
 
-    def start(self, env: Mapping[str, str], mounts: str = "") -> None:
+    def start(self, env: Mapping[str, str], mounts: str = "", arguments: str = "") -> None:
         script = f"""set -e
             mount --bind {self.ml} /opt/ml
             mount --bind {self.folder.parent}/hosts /etc/hosts
@@ -55,7 +55,7 @@ class Host:
             hostname {self.hostname}
             {mounts}
             cd /
-            exec env -i "$@" train"""
+            exec env -i "$@" train {arguments}"""
         # Not this interpreter's folder: whatever else is installed there is no part of a test.
         path = f"{self.tools}:{self.folder.parent}/bin:{_PATH}"
         values = {"PATH": path, "HOME": "/root", "LANG": "C.UTF-8", **env}
@@ -202,9 +202,9 @@ class Cluster:
                 (host.code / name).parent.mkdir(parents=True, exist_ok=True)
                 (host.code / name).write_text(text)
 
-    def start(self, env: Mapping[str, str] | None = None) -> None:
+    def start(self, env: Mapping[str, str] | None = None, arguments: str = "") -> None:
         for host in self.hosts:
-            host.start(env or {})
+            host.start(env or {}, arguments=arguments)
 
     def wait(self, timeout: float = 30.0) -> list[int]:
         """Exit codes of all hosts."""

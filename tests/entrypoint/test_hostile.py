@@ -9,6 +9,7 @@ import ctypes
 import json
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -105,8 +106,10 @@ ENVIRON = st.dictionaries(
 )
 
 
-def run(folder: Path, files: Mapping[str, bytes | None], environ: Mapping[str, str]) -> tuple[int, str]:
-    """`train` in a fork of this process, without a network: its exit code and what it wrote to stderr."""
+def run(
+    folder: Path, files: Mapping[str, bytes | None], environ: Mapping[str, str], arguments: tuple[str, ...] = ()
+) -> tuple[int, str]:
+    """`train` in a fork of this process, without a network: its exit code and what it wrote to stdout and stderr."""
     shutil.rmtree(folder, ignore_errors=True)
     config = folder / "ml" / "input" / "config"
     config.mkdir(parents=True)
@@ -119,7 +122,7 @@ def run(folder: Path, files: Mapping[str, bytes | None], environ: Mapping[str, s
     child = os.fork()
     if child == 0:
         try:
-            _in_child(folder, log, environ)
+            _in_child(folder, log, environ, arguments)
         finally:
             os._exit(99)
     _, status = os.waitpid(child, 0)
@@ -127,12 +130,13 @@ def run(folder: Path, files: Mapping[str, bytes | None], environ: Mapping[str, s
     return os.WEXITSTATUS(status), log.read_text(errors="replace")
 
 
-def _in_child(folder: Path, log: Path, environ: Mapping[str, str]) -> None:
+def _in_child(folder: Path, log: Path, environ: Mapping[str, str], arguments: tuple[str, ...]) -> None:
     os.setsid()
     ctypes.CDLL(None).unshare(_CLONE_NEWNET)
     output = os.open(log, os.O_WRONLY | os.O_CREAT, 0o600)
     os.dup2(output, 1)
     os.dup2(output, 2)
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - pytest's is in this fork, too
     os.environ.clear()
     os.environ.update(environ)
     os.environ.update(
@@ -142,7 +146,7 @@ def _in_child(folder: Path, log: Path, environ: Mapping[str, str]) -> None:
         PATH=str(folder / "no-tools"),
     )
     leader._FAREWELL_SECONDS = 0.1  # for hosts that will never come
-    os._exit(main())
+    os._exit(main(arguments))
 
 
 @pytest.fixture(scope="module")
@@ -188,3 +192,32 @@ def test_no_content_breaks_train(
     assert "Traceback" not in failure, failure
     assert "Traceback" not in said, said
     assert "Framework Error" not in failure, failure
+
+
+@given(
+    hyperparameters=file_of(HYPERPARAMETERS),
+    resource=file_of(RESOURCE),
+    inputs=file_of(INPUTS),
+    environ=ENVIRON,
+)
+@example(hyperparameters=b"[" * 100_000, resource=GOOD, inputs=None, environ={})
+@settings(
+    max_examples=200,
+    derandomize="EXPLORE" not in os.environ,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+def test_no_content_breaks_the_check(
+    folder: Path,
+    hyperparameters: bytes | None,
+    resource: bytes | None,
+    inputs: bytes | None,
+    environ: dict[str, str],
+) -> None:
+    files = {"hyperparameters": hyperparameters, "resourceconfig": resource, "inputdataconfig": inputs}
+    code, said = run(folder, files, environ, ("--check", "--json"))
+    report = json.loads(said.splitlines()[-1])
+    assert code == (report["problems"] > 0), said
+    assert "check" not in [row["name"] for row in report["rows"]], said  # what only a fault of ours leaves
+    assert "Traceback" not in said, said
+    assert not (folder / "ml" / "output").exists()

@@ -124,8 +124,8 @@ def parse_object(path: Path, text: str) -> dict[str, Any]:
     return value
 
 
-def find_resource(config: Path, environ: Mapping[str, str]) -> Resource:
-    """Read resourceconfig.json; where there is none, find the hosts, and write it for whoever reads it."""
+def find_resource(config: Path, environ: Mapping[str, str], save: bool = True) -> Resource:
+    """Read resourceconfig.json; where there is none, find the hosts, and `save` it for whoever reads it."""
     path = config / "resourceconfig.json"
     # One of our own making is from an earlier run here, which may have had other hosts.
     if path.exists() and _FOUND_BY not in read_object(path):
@@ -135,13 +135,18 @@ def find_resource(config: Path, environ: Mapping[str, str]) -> Resource:
     found = discovery.find(environ, discovery.Here.probe())
     current = found.hosts[found.place]
     raw = {"current_host": current, "hosts": list(found.hosts), _FOUND_BY: found.source}
-    log(f"hosts from {found.source}: this is {current}, number {found.place} of {len(found.hosts)}")
+    if save:
+        log(f"hosts from {found.source}: this is {current}, number {found.place} of {len(found.hosts)}")
+        _save(path, raw)
+    return _resource(path, raw)._replace(anonymous=found.anonymous)
+
+
+def _save(path: Path, raw: dict[str, Any]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(raw), encoding="utf-8")
     except OSError:
         pass  # often mounted read-only; SM_RESOURCE_CONFIG says the same
-    return _resource(path, raw)._replace(anonymous=found.anonymous)
 
 
 def load_resource(config: Path) -> Resource:

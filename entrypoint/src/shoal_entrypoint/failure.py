@@ -23,13 +23,15 @@ def command_failure(
     error_class: str, exit_code: int, message: str, argv: list[str], killed_here: bool = False
 ) -> JobError:
     """A command of the job ended badly: the text that existing tools parse. `killed_here`: SIGKILL may be ours."""
+    from shoal_entrypoint.masking import mask_command  # only failed jobs need it, and its patterns cost milliseconds
+
     if len(message) > _MESSAGE_LIMIT:
         half = _MESSAGE_LIMIT // 2
         message = message[:half] + "\n[...]\n" + message[-half:]
     lines = [f"{error_class}:", f"ExitCode {exit_code}", f'ErrorMessage "{message}"']
     if exit_code == _SIGKILL_EXIT and not killed_here:
         lines.append('ExtraInfo "OutOfMemory: Process killed by SIGKILL (signal 9)"')
-    lines.append(f'Command "{" ".join(argv)}"')
+    lines.append(f'Command "{" ".join(mask_command(argv))}"')
     return JobError("\n".join(lines), exit_code)
 
 

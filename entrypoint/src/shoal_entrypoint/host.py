@@ -8,6 +8,7 @@ from typing import Mapping
 
 from shoal_entrypoint import code, plan, processes, remote, ssh
 from shoal_entrypoint.capture import torchrun_cause
+from shoal_entrypoint.check import summary
 from shoal_entrypoint.configuration import Resource, load_job
 from shoal_entrypoint.control import Alone
 from shoal_entrypoint.control.leader import Leader
@@ -44,6 +45,7 @@ def run(
     entry = code.find_entry(job, paths.code)
     code.check(entry, paths.code)
     work = plan.make(job, paths, entry, environ)
+    summary.show(resource, work.launcher, work.processes_per_host, work.env, paths, environ)
     if job.s3_output:
         from shoal_entrypoint import intermediate  # few jobs want it, and each import costs milliseconds
 

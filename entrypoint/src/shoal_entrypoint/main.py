@@ -6,8 +6,9 @@ The order matters: nothing below may turn a failure into exit code 0, whatever g
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
-from typing import Callable
+from typing import Callable, Sequence
 
 from shoal_entrypoint import control, host
 from shoal_entrypoint.configuration import find_resource, number
@@ -22,7 +23,17 @@ __all__ = ["main"]
 STOP_GRACE_SECONDS = 110.0
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """`train`: a job without arguments, `sys.argv`'s if none are given here. Returns the exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments:
+        from shoal_entrypoint import arguments as command_line  # no job has any, and argparse costs milliseconds
+
+        return command_line.main(arguments)
+    return _run_job()
+
+
+def _run_job() -> int:
     """Run, record, and return the exit code."""
     environ = dict(os.environ)
     paths = Paths.from_environment(environ)

@@ -7,7 +7,7 @@ Protocol (one JSON object a line, TCP, leader = first of `hosts`, port 7593 or S
                                                      (not checked where the scheduler tells no names)
     leader -> worker   welcome
     worker -> leader   card   {card}                 public keys and the like
-    leader -> worker   cards  {cards: {host: card}}  when every host has sent its card
+    leader -> worker   cards  {cards: {host: card}}  when every host has sent its card; repeatable
     worker -> leader   ready                         code is there, sshd listens
     leader -> worker   go                            when every host is ready
     either -> either   stop   {signal}               a host got SIGTERM or SIGINT; the leader passes it to all

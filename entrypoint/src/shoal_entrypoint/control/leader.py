@@ -43,12 +43,13 @@ class Leader:
         self._done: set[str] = set()
         self._gone: set[str] = set()  # said bye, or died
         self._result: Outcome | None = None
+        self.tells_late_hosts = True  # that the job has failed; a check does not wait for them twice
         supervisor.on_stop = self._tell_stop
         self._listener = _listen(port)
         supervisor.watch(self._listener, self._accept)
 
     def exchange(self, card: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """Wait for every host's card and hand all of them to all."""
+        """Wait for every host's card and hand all of them to all. Can be repeated."""
         self._cards[self._me] = card
         remaining = max(0.0, self._deadline - time.monotonic())
         self._wait_for(lambda: len(self._cards) > len(self._others), remaining)
@@ -56,8 +57,9 @@ class Leader:
         if missing:
             raise JobError(f"{', '.join(missing)}: did not join the job within {self._join_seconds:.0f} s of its start")
         self._wait_for(lambda: len(self._cards) > len(self._others), None)
-        self._broadcast("cards", cards=self._cards)
-        return self._cards
+        cards, self._cards = self._cards, {}  # nobody sends another before these have arrived
+        self._broadcast("cards", cards=cards)
+        return cards
 
     def ready(self) -> None:
         """Wait until every host can start."""
@@ -73,7 +75,7 @@ class Leader:
         self._supervisor.wait(lambda: self._result is not None or len(self._done) == len(self._others))
         self._decide(SUCCESS)
         stopped = self._supervisor.stop is not None
-        missing = [host for host in self._others if host not in self._links]
+        missing = [host for host in self._others if host not in self._links] if self.tells_late_hosts else []
         if missing and not stopped:  # whoever stops a job stops the late hosts too
             log(f"waiting up to {_FAREWELL_SECONDS:.0f} s for {', '.join(missing)}, to say that the job has failed")
             self._supervisor.wait(lambda: len(self._links) == len(self._others), timeout=_FAREWELL_SECONDS)

@@ -38,7 +38,8 @@ class Worker:
         supervisor.on_stop = self._tell_stop
 
     def exchange(self, card: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """Send this host's card, wait for all."""
+        """Send this host's card, wait for all. Can be repeated."""
+        self._cards = None
         self._link.send("card", card=card)
         self._wait_for(lambda: self._cards is not None)
         return self._cards or {}

@@ -53,7 +53,9 @@ def custom_options(text: str, environ: Mapping[str, str]) -> tuple[str, list[str
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise JobError(f"custom_mpi_options: {text!r}: {error}") from None
+        from shoal_entrypoint.masking import mask_text
+
+        raise JobError(f"custom_mpi_options: {mask_text(text)!r}: {error}") from None
     rest: list[str] = []
     position = 0
     while position < len(words):
