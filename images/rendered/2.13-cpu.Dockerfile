@@ -75,6 +75,17 @@ RUN --mount=type=bind,from=smddp-builder,source=/wheels,target=/wheels \
 
 # ---- sagemaker: the container contract (docs/train.md) --------------------------------------------------------------------
 FROM runtime AS sagemaker
+RUN --mount=type=bind,source=images/scripts,target=/build/scripts \
+    --mount=type=secret,id=ca.pem,mode=0444 \
+    --mount=type=secret,id=proxy.env,mode=0444 \
+    --mount=type=secret,id=pip.conf,mode=0444 \
+    --mount=type=bind,source=images/locks/container-py311.txt,target=/build/container-py311.txt \
+    --mount=type=bind,source=wheelhouse/2.13-cpu,target=/build/wheelhouse \
+    /build/scripts/pip-install.sh /build/container-py311.txt
+# In front of Open MPI's and OpenSSH's own: images/files/ says why.
+RUN dpkg-divert --quiet --divert /usr/lib/openssh/sshd --rename /usr/sbin/sshd
+COPY images/files/sshd /usr/sbin/
+COPY images/files/mpirun /usr/local/bin/
 RUN --mount=type=bind,from=entrypoint-builder,source=/entrypoint-wheels,target=/wheels \
     pip install --quiet --no-index --no-deps --no-cache-dir /wheels/*.whl \
     && mkdir -p /opt/ml/code /opt/ml/input/config /opt/ml/input/data /opt/ml/model /opt/ml/output/data

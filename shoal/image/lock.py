@@ -12,8 +12,8 @@ from shoal.image.versions import Row
 # What compiles smddp and builds wheels; never in a final image.
 BUILD_TOOLS = ("cmake", "ninja", "scikit-build-core", "setuptools", "wheel")
 
-# What the container contract needs beside the entrypoint: code and output in S3, and the drivers of SageMaker's newer SDK,
-# which log in at other hosts by paramiko.
+# What the container contract needs beside the entrypoint: boto3 for code and output in S3, paramiko for the drivers of
+# SageMaker's newer SDK, which log in at other hosts.
 CONTAINER = ("boto3", "paramiko")
 
 
