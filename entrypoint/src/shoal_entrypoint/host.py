@@ -10,7 +10,7 @@ from shoal_entrypoint import code, plan, processes, remote, ssh
 from shoal_entrypoint.capture import torchrun_cause
 from shoal_entrypoint.check import summary
 from shoal_entrypoint.configuration import Resource, load_job
-from shoal_entrypoint.control import Alone
+from shoal_entrypoint.control import Alone, secret
 from shoal_entrypoint.control.leader import Leader
 from shoal_entrypoint.control.worker import Worker
 from shoal_entrypoint.explain import explain
@@ -52,7 +52,9 @@ def run(
         intermediate.start(job.s3_output, job, paths, supervisor, environ)
     if work.uses_mpi:
         paths.make_run()
-        remote.save(paths.run / "rank.env", plan.rank_environment(work.env))
+        # Here rather than in the environment of mpirun, whose command lines everybody on a host can read.
+        handed_on = secret.for_ranks(environ)
+        remote.save(paths.run / "rank.env", {**plan.rank_environment(work.env), **handed_on})
         if leads or not shares_mpi:
             ssh.require("mpirun", "openmpi-bin")
     for error_class, argv in code.installs(entry, paths.code):
