@@ -143,8 +143,6 @@ def test_a_man_on_the_wire_cannot_say_how_a_job_ended(cluster: MakeCluster, env:
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as man:
         assert man.stdout is not None
         man.stdout.readline()
-        names = (two.folder / "hosts").read_text()
-        (two.folder / "hosts").write_text(names)
         second.start({**env, "SHOAL_CONTROL_PORT": "9000"})
         try:
             if not env:
