@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -105,7 +106,18 @@ def check(entry: Entry, code: Path) -> None:
         there = f"{suffix} files there: {', '.join(names)}" if names else f"there are no {suffix} files there"
         raise JobError(f"{entry.name}: no such file in {code}; {there}. Set sagemaker_program to one of them.")
     if entry.kind == Kind.COMMAND:
+        _make_executable(path)
+
+
+def _make_executable(path: Path) -> None:
+    if os.access(path, os.X_OK):
+        return
+    try:
         path.chmod(path.stat().st_mode | 0o111)
+    except OSError as error:
+        raise JobError(
+            f"{path}: is not executable, and cannot be made so: {error.strerror}. Run chmod +x on it before the job."
+        ) from error
 
 
 def installs(entry: Entry, code: Path) -> list[tuple[str, list[str]]]:
@@ -129,7 +141,6 @@ def _unpack_or_copy(source: Path, code: Path) -> None:
 
 
 def _fetch_s3(source: str, region: str, code: Path) -> None:
-    import os
     import tempfile
 
     try:

@@ -76,7 +76,13 @@ class Paths(NamedTuple):
     def make(self) -> None:
         """Create what user code may write to. Missing parents are normal outside the platform."""
         for directory in (self.code, self.model, self.output_data):
-            directory.mkdir(parents=True, exist_ok=True)
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise JobError(
+                    f"{directory}: cannot be made: {error.strerror}. User {os.geteuid()} must be able to write below"
+                    f" {self.base}; SAGEMAKER_BASE_DIR names another folder."
+                ) from error
 
     def make_run(self) -> Paths:
         """Make the private directory for keys, which only its owner may look into; with it as it came out to be.

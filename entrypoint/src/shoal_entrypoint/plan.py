@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Mapping, NamedTuple
 
 from shoal_entrypoint import devices as probes
-from shoal_entrypoint import environment, hyperparameters, network
+from shoal_entrypoint import environment, hyperparameters, limits, network
 from shoal_entrypoint.code import Entry, Kind
 from shoal_entrypoint.configuration import Job
 from shoal_entrypoint.control import secret
@@ -91,7 +91,7 @@ def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Pl
     interface = network.choose_interface(job.resource.network_interface, master, alone)
     arguments = hyperparameters.to_arguments(job.user_hyperparameters)
     tools = {tool: shutil.which(tool) is not None for tool in ("smddprun", "smddpmprun")}
-    exported = environment.sm_environment(job, paths, devices, interface, tools, sys.path)
+    exported = limits.leave_out_long(environment.sm_environment(job, paths, devices, interface, tools, sys.path))
     hosts = job.distribution_hosts if job.in_distribution else job.resource.hosts
     count = 1 if launcher == settings.PROCESS else settings.processes_per_host(job, devices)
     is_mpi = launcher in settings.MPI_FAMILY

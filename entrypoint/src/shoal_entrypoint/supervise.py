@@ -7,6 +7,7 @@ host) is an event of this loop, so that no phase of a job is deaf to the others.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import selectors
@@ -179,7 +180,12 @@ class Supervisor:
                 argv, cwd=cwd, env=dict(env), start_new_session=True, **{"stdin": subprocess.DEVNULL, **options}
             )
         except OSError as error:
-            raise JobError(f"{argv[0]}: cannot be started: {error}") from error
+            reason = str(error)
+            if error.errno == errno.E2BIG:
+                from shoal_entrypoint.limits import too_long
+
+                reason = too_long(argv, env)
+            raise JobError(f"{argv[0]}: cannot be started: {reason}") from error
 
     def _pass_on(self, pipe: Any, target: int, capture: Capture, child: Finished, open_pipes: dict[Any, Any]) -> None:
         fd = pipe.fileno()

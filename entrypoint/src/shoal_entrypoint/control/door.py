@@ -24,6 +24,8 @@ _STRANGERS = 64
 _HELLO_SECONDS = 10.0
 _LONGEST_HELLO = 4096
 _MOST_LOGGED = 20
+_USUAL_FILES = 1024
+_OTHER_FILES = 100
 _LONGEST_NAME = 253
 # A name that does not resolve can take the resolver seconds, in which nothing else happens here.
 _LOOKUP_SECONDS = 1.0
@@ -53,6 +55,7 @@ class Door:
         self._addresses: dict[str, tuple[float, list[str]]] = {}
         self._logged: set[str] = set()
         self.refusals: dict[str, str] = {}  # by the host that the refused one said to be
+        _make_room(len(self._others))
         self._listener = _listen(terms.port)
         supervisor.watch(self._listener, self._accept)
 
@@ -146,6 +149,23 @@ class Door:
         if reason not in self._logged and len(self._logged) < _MOST_LOGGED:
             self._logged.add(reason)
             log(f"refused a connection: {reason}")
+
+
+def _make_room(hosts: int) -> None:
+    """Each host is an open file here, and the usual bound is 1024."""
+    needed = hosts + _STRANGERS + hosts + _OTHER_FILES
+    if needed <= _USUAL_FILES:
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        if hard != resource.RLIM_INFINITY and hard < needed:
+            raise JobError(
+                f"a job of {hosts + 1} hosts needs {needed} open files on its first host, and {hard} are allowed here:"
+                " raise the limit (ulimit -Hn, docker run --ulimit nofile=)"
+            )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def _listen(port: int) -> socket.socket:
