@@ -202,3 +202,14 @@ def test_a_directory_for_keys_that_cannot_be_made_is_named(cluster: MakeCluster)
     one.hosts[0].start_unprivileged({"SHOAL_RUN_DIR": "/run/mine"})
     assert one.wait() == [1]
     assert one.hosts[0].failure.startswith("/run/mine: cannot be made for the job's keys: [Errno 13] Permission denied")
+
+
+def test_a_root_without_a_writable_run_is_told_what_sshd_needs(cluster: MakeCluster) -> None:
+    two = cluster()
+    two.job(MPI, REPORT)
+    for host in two.hosts:
+        host.start({}, "mount -o remount,ro /run")
+    assert two.wait() == [1, 1]
+    for host in two.hosts:
+        assert "/run/sshd" in host.failure
+        assert len(host.failure.splitlines()) == 1
