@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from cluster import SOURCE, MakeCluster
-from shoal_entrypoint.limits import LONGEST, leave_out_long, too_long
+from shoal_entrypoint.limits import LONGEST, leave_out, refused
 
 SECRET = "abc"
 # Every other host of the job, all in one process.
@@ -93,6 +93,14 @@ def test_an_argument_that_linux_does_not_take_is_named(cluster: MakeCluster) -> 
     assert len(failure.splitlines()) == 1
 
 
+def test_an_argument_with_a_zero_byte_is_named(cluster: MakeCluster) -> None:
+    one = cluster(1)
+    one.job({"text": "a\0b"}, SHOW)
+    one.start()
+    assert one.wait() == [1]
+    assert one.hosts[0].failure.endswith("the value of --text has a zero byte, which no argument can have")
+
+
 def test_arguments_that_are_too_long_together_are_counted(cluster: MakeCluster) -> None:
     one = cluster(1)
     one.job({f"h{number}": "x" * 100_000 for number in range(70)}, SHOW)
@@ -106,12 +114,20 @@ def test_the_longest_variable_is_the_longest_that_linux_takes() -> None:
     name = "SM_X"
     fits = {name: "x" * (LONGEST - len(name) - 1)}
     longer = {name: fits[name] + "x"}
-    assert leave_out_long(fits) == fits
-    assert leave_out_long(longer) == {}
+    assert leave_out(fits) == fits
+    assert leave_out(longer) == {}
     subprocess.run(["/bin/true"], env=fits, check=True)
     with pytest.raises(OSError, match="Argument list too long"):
         subprocess.run(["/bin/true"], env=longer, check=True)
-    assert too_long(["true"], longer).startswith("the variable SM_X has")
+    assert refused(["true"], longer).startswith("the variable SM_X has")
+
+
+def test_a_name_that_no_variable_can_have_is_left_out(cluster: MakeCluster) -> None:
+    one = cluster(1)
+    one.job({}, SHOW, inputs={"a=b": {}, "c": {}})
+    one.start()
+    assert one.wait() == [0], one.hosts[0].failure
+    assert "train: 'SM_CHANNEL_A=B' is left out" in one.hosts[0].stderr
 
 
 def test_input_may_be_read_only_and_code_too(cluster: MakeCluster) -> None:

@@ -213,3 +213,13 @@ def test_a_root_without_a_writable_run_is_told_what_sshd_needs(cluster: MakeClus
     for host in two.hosts:
         assert "/run/sshd" in host.failure
         assert len(host.failure.splitlines()) == 1
+
+
+def test_hosts_with_domains_log_in_too(cluster: MakeCluster) -> None:
+    """On ports of their own, so that what ssh looks up by name must be found by the name that mpirun says."""
+    two = cluster(2, ["job-0.net.ns.svc.cluster.local", "job-1.net.ns.svc.cluster.local"])
+    two.job(MPI, REPORT)
+    with listening(two.hosts[1], 22):
+        two.start()
+        assert two.wait(60) == [0, 0], two.hosts[0].stderr
+    assert len(reports(two.hosts)) == 4

@@ -10,26 +10,32 @@ from typing import Mapping, Sequence
 
 from shoal_entrypoint.log import log
 
-__all__ = ["LONGEST", "leave_out_long", "too_long"]
+__all__ = ["LONGEST", "leave_out", "refused"]
 
 LONGEST = 32 * 4096 - 1  # MAX_ARG_STRLEN without the zero byte at its end
 
 
-def leave_out_long(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables that fit. What the others say is in the job's files too, and few scripts ask for it."""
-    kept = {name: value for name, value in variables.items() if len(name) + len(os.fsencode(value)) < LONGEST}
-    for name in variables:
-        if name not in kept:
-            size = len(os.fsencode(variables[name]))
-            log(f"{name} is left out: its {size} bytes are more than a variable may have ({LONGEST}, with its name)")
+def leave_out(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables that can be set. What the others say is in the job's files too, and few scripts ask for it."""
+    kept: dict[str, str] = {}
+    for name, value in variables.items():
+        size = len(os.fsencode(name)) + 1 + len(os.fsencode(value))
+        if "=" in name or "\0" in name + value:
+            log(f"{name!r} is left out: a variable has no = in its name, and no zero byte")
+        elif size > LONGEST:
+            log(f"{name} is left out: it has {size} bytes, and Linux takes {LONGEST} for a variable")
+        else:
+            kept[name] = value
     return kept
 
 
-def too_long(argv: Sequence[str], env: Mapping[str, str]) -> str:
-    """Why execve says E2BIG, for a line that a user can act on."""
+def refused(argv: Sequence[str], env: Mapping[str, str]) -> str:
+    """Why execve takes no such arguments and variables, for a line that a user can act on."""
     for before, word in zip(["", *argv], argv):
+        what = f"the value of {before[:80]}" if before.startswith("-") else f"the argument {word[:40]!r}"
+        if "\0" in word:
+            return f"{what} has a zero byte, which no argument can have"
         if len(os.fsencode(word)) > LONGEST:
-            what = f"the value of {before}" if before.startswith("-") else f"the argument {word[:40]!r}..."
             return f"{what} has {len(os.fsencode(word))} bytes, and Linux takes {LONGEST}: put it into a file"
     for name, value in env.items():
         size = len(name) + 1 + len(os.fsencode(value))

@@ -91,7 +91,7 @@ def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Pl
     interface = network.choose_interface(job.resource.network_interface, master, alone)
     arguments = hyperparameters.to_arguments(job.user_hyperparameters)
     tools = {tool: shutil.which(tool) is not None for tool in ("smddprun", "smddpmprun")}
-    exported = limits.leave_out_long(environment.sm_environment(job, paths, devices, interface, tools, sys.path))
+    exported = limits.leave_out(environment.sm_environment(job, paths, devices, interface, tools, sys.path))
     hosts = job.distribution_hosts if job.in_distribution else job.resource.hosts
     count = 1 if launcher == settings.PROCESS else settings.processes_per_host(job, devices)
     is_mpi = launcher in settings.MPI_FAMILY
@@ -162,6 +162,7 @@ def _mpi_environment(paths: Paths, hosts: Any) -> dict[str, str]:
     values = {"OMPI_MCA_orte_fork_agent": agent, "SHOAL_RANK_ENV": str(paths.run / "rank.env")}
     if len(hosts) > 1:
         values["OMPI_MCA_plm_rsh_args"] = f"-F {paths.run}/ssh_config"
+        values["OMPI_MCA_orte_keep_fqdn_hostnames"] = "1"  # else it asks ssh for names without their domains
     return values
 
 

@@ -179,12 +179,12 @@ class Supervisor:
             return subprocess.Popen(
                 argv, cwd=cwd, env=dict(env), start_new_session=True, **{"stdin": subprocess.DEVNULL, **options}
             )
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a zero byte
             reason = str(error)
-            if error.errno == errno.E2BIG:
-                from shoal_entrypoint.limits import too_long
+            if isinstance(error, ValueError) or error.errno == errno.E2BIG:
+                from shoal_entrypoint.limits import refused
 
-                reason = too_long(argv, env)
+                reason = refused(argv, env)
             raise JobError(f"{argv[0]}: cannot be started: {reason}") from error
 
     def _pass_on(self, pipe: Any, target: int, capture: Capture, child: Finished, open_pipes: dict[Any, Any]) -> None:
