@@ -23,7 +23,7 @@ without closing (SHOAL_HOST_TIMEOUT). Only public keys travel.
 
 With a secret (SHOAL_JOB_SECRET, SHOAL_JOB_SECRET_FILE), which itself never travels, both sides make two keys,
 
-    key(role) = HMAC-SHA256(secret, "shoal control 1\n" role "\n" host "\n" worker's nonce "\n" leader's nonce)
+    key(role) = HMAC-SHA256(secret, lines: "shoal control 1", role, host, worker's nonce, leader's nonce)
 
 for role "leader" and "worker", and each line that a role sends after `challenge` is
 

@@ -20,8 +20,6 @@ _FAREWELL_SECONDS = 30.0
 _BYE_SECONDS = 30.0
 # A rank that fails because another host died may be noticed before the death: give the cause time to arrive.
 _CAUSE_SECONDS = 0.5
-
-
 _MOST_NAMED = 10
 
 
