@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -185,6 +186,28 @@ def test_a_job_needs_no_root(cluster: MakeCluster, launcher: dict[str, str]) -> 
     assert all(one["uid"] == 1000 and one["SMDDP_JOB_SECRET"] for one in seen)
     assert [list((host.ml / f"tmp-{host.name}").glob("shoal-*")) for host in two.hosts] == [[], []]
     assert [host.processes() for host in two.hosts] == [[], []]
+
+
+def test_a_job_without_root_is_stopped_as_any_other(cluster: MakeCluster) -> None:
+    two = cluster()
+    two.job(MPI, UNTIL_GO)
+    for host in two.hosts:
+        host.start_unprivileged({})
+    until(lambda: len(reports(two.hosts)) == 4, 30)
+    two.hosts[1].signal(signal.SIGTERM)
+    assert two.wait() == [143, 143]
+    assert all("Stopped by SIGTERM" in host.failure for host in two.hosts)
+    assert [host.processes() for host in two.hosts] == [[], []]
+
+
+def test_a_submit_directory_that_is_a_url_keeps_its_password(cluster: MakeCluster) -> None:
+    one = cluster(1)
+    one.job({"sagemaker_submit_directory": "https://me:pw-7f3a@example.org/code.tar.gz"})
+    one.start()
+    assert one.wait() == [1]
+    assert one.hosts[0].failure.startswith(
+        "sagemaker_submit_directory: https://******@example.org/code.tar.gz: no such file or directory"
+    )
 
 
 def test_a_user_without_a_name_is_told_what_ssh_needs(cluster: MakeCluster) -> None:

@@ -72,9 +72,11 @@ def fetch(job: Job, code: Path) -> None:
     elif Path(source).is_dir():
         shutil.copytree(source, code, dirs_exist_ok=True)
     elif not Path(source).is_file():
+        from shoal_entrypoint.masking import mask_text  # a URL may have a password in it
+
         raise JobError(
-            f"sagemaker_submit_directory: {source}: no such file or directory (s3://, a local directory, or a local"
-            " tar file is expected)"
+            f"sagemaker_submit_directory: {mask_text(source)}: no such file or directory (s3://, a local"
+            " directory, or a local tar file is expected)"
         )
     else:
         _unpack_or_copy(Path(source), code)
