@@ -47,7 +47,7 @@ class Host:
         for each in (self.ml / "input" / "config", self.code, self.tools):
             each.mkdir(parents=True)
 
-    def start(self, env: Mapping[str, str], mounts: str = "", arguments: str = "") -> None:
+    def start(self, env: Mapping[str, str], mounts: str = "", arguments: str = "", run_as: str = "") -> None:
         script = f"""set -e
             mount --bind {self.ml} /opt/ml
             mount --bind {self.folder.parent}/hosts /etc/hosts
@@ -55,7 +55,7 @@ class Host:
             hostname {self.hostname}
             {mounts}
             cd /
-            exec env -i "$@" train {arguments}"""
+            exec {run_as} env -i "$@" train {arguments}"""
         # Not this interpreter's folder: whatever else is installed there is no part of a test.
         path = f"{self.tools}:{self.folder.parent}/bin:{_PATH}"
         values = {"PATH": path, "HOME": "/root", "LANG": "C.UTF-8", **env}
@@ -82,6 +82,18 @@ class Host:
         assert self.process is not None
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         return int(children[0])
+
+    def start_unprivileged(self, env: Mapping[str, str], passwd: str | None = None) -> None:
+        """As user 1000, who has no home and may write nothing but /opt/ml and temporary files."""
+        (self.folder / "passwd").write_text(
+            "root:x:0:0::/root:/bin/sh\nsomebody:x:1000:1000::/nonexistent:/bin/sh\n" if passwd is None else passwd
+        )
+        for path in (self.ml, *self.ml.rglob("*")):
+            os.chown(path, 1000, 1000)
+        mounts = _opened(Path(sys.base_prefix), Path(sys.prefix), SOURCE, self.folder.parent)
+        mounts += f"mount --bind {self.folder}/passwd /etc/passwd\n"
+        run_as = "setpriv --reuid 1000 --regid 1000 --clear-groups"
+        self.start({"HOME": "/nonexistent", **env}, mounts, run_as=run_as)
 
     def signal(self, signum: int) -> None:
         os.kill(self.train, signum)
@@ -130,6 +142,19 @@ class Host:
             except OSError:
                 continue
         return False
+
+
+def _opened(*folders: Path) -> str:
+    """Commands for a shell: show these folders to everybody, and nothing else of those above them that are root's."""
+    closed = {above for each in folders for above in each.parents if not above.stat().st_mode & 0o001}
+    tops = sorted(str(one) for one in closed if not closed.intersection(one.parents))
+    lines = ["mkdir -p /run/stage"]
+    for number, each in enumerate(folders):
+        lines += [f"mkdir /run/stage/{number}", f"mount --bind {each} /run/stage/{number}"]
+    lines += [f"mount -t tmpfs -o mode=0755 tmpfs {top}" for top in tops]
+    for number, each in enumerate(folders):
+        lines += [f"mkdir -p {each}", f"mount --bind /run/stage/{number} {each}"]
+    return "\n".join(lines) + "\n"
 
 
 class Cluster:

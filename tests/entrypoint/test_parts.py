@@ -167,13 +167,41 @@ def test_remote_refuses_a_login_shell(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("port", "line"), [(22, "algo-2 ssh-ed25519 A\n"), (2222, "[algo-2]:2222 ssh-ed25519 A\n")])
 def test_known_hosts(port: int, line: str) -> None:
-    assert ssh.known_hosts({"algo-2": "ssh-ed25519 A"}, port) == line
+    assert ssh.known_hosts({"algo-2": ssh.Login("ssh-ed25519 A", port, "root")}) == line
 
 
 @pytest.mark.parametrize("key", [None, "", "ssh-rsa AAAA", "ssh-ed25519 " + "A" * 68 + "\nssh-ed25519 x", "restrict x"])
 def test_a_key_from_another_host_is_checked(key: str | None) -> None:
     with pytest.raises(JobError, match="algo-2: sent no usable ssh_key"):
         ssh.public_key({"ssh_key": key}, "ssh_key", "algo-2")
+
+
+@pytest.mark.parametrize(
+    ("host", "changes"),
+    [
+        ("algo-2", {"ssh_port": "22\n  ProxyCommand x"}),
+        ("algo-2", {"ssh_port": 0}),
+        ("algo-2", {"ssh_port": True}),
+        ("algo-2", {"ssh_user": "root\n  ProxyCommand x"}),
+        ("algo-2", {"ssh_user": "-x"}),
+        ("algo-2", {"ssh_user": None}),
+        ("algo-2\n  ProxyCommand x", {}),
+        ("-oProxyCommand=x", {}),
+        ("*", {}),
+    ],
+)
+def test_a_login_from_another_host_is_checked(host: str, changes: dict[str, object]) -> None:
+    card = {"ssh_host_key": "ssh-ed25519 " + "A" * 68, "ssh_port": 22, "ssh_user": "root"}
+    assert ssh.Login.from_card(card, "algo-2").port == 22
+    with pytest.raises(JobError, match=r"algo-2: sent no usable|is no host name that ssh can take"):
+        ssh.Login.from_card({**card, **changes}, host)
+
+
+def test_addresses_that_are_none_do_not_reach_authorized_keys() -> None:
+    assert ssh.authorized_keys("ssh-ed25519 A", ["10.0.0.2", 'x",command="y', 7, "fe80::1"]) == (
+        'from="10.0.0.2,fe80::1",restrict ssh-ed25519 A\n'
+    )
+    assert ssh.authorized_keys("ssh-ed25519 A", []) == "restrict ssh-ed25519 A\n"
 
 
 def test_sshd_accepts_the_configuration(tmp_path: Path) -> None:
@@ -189,8 +217,9 @@ def test_sshd_accepts_the_configuration(tmp_path: Path) -> None:
         check=True,
     )
     effective = done.stdout.splitlines()
-    for line in ("passwordauthentication no", "permitrootlogin without-password", "allowtcpforwarding no", "port 2222"):
-        assert line in effective
+    wanted = ["passwordauthentication no", "permitrootlogin without-password", "disableforwarding yes", "port 2222"]
+    wanted += ["permittty no", "kbdinteractiveauthentication no", "usepam no", "pidfile none", "strictmodes yes"]
+    assert [line for line in wanted if line not in effective] == []
 
 
 @pytest.mark.parametrize(

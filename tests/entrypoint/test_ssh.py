@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 from cluster import missing_tools, until
-from shoal_entrypoint import remote, ssh
+from shoal_entrypoint import ports, remote, ssh
+from shoal_entrypoint.outcome import JobError
 
 
 def free_port() -> int:
@@ -39,10 +40,11 @@ def job() -> Iterator[Path]:
     Path("/run/sshd").mkdir(exist_ok=True)
     port = free_port()
     host_key, user_key = ssh.make_key(run / "host_key"), ssh.make_key(run / "id_ed25519")
-    ssh.write_private(run / "authorized_keys", f"restrict {user_key}\n")
+    ssh.write_private(run / "authorized_keys", ssh.authorized_keys(user_key, ["127.0.0.1"]))
     ssh.write_private(run / "sshd_config", ssh.server_config(run, port, sys.executable))
-    ssh.write_private(run / "ssh_config", ssh.client_config(run, port))
-    ssh.write_private(run / "known_hosts", ssh.known_hosts({"127.0.0.1": host_key}, port))
+    logins = {"127.0.0.1": ssh.Login(host_key, port, ssh.user())}
+    ssh.write_private(run / "ssh_config", ssh.client_config(run, logins))
+    ssh.write_private(run / "known_hosts", ssh.known_hosts(logins))
     remote.save(run / "environment", {"PATH": os.environ["PATH"], "SM_CURRENT_HOST": "algo-2", "TEXT": "two\nlines"})
     sshd = shutil.which("sshd", path="/usr/sbin:/usr/bin")
     assert sshd is not None
@@ -79,7 +81,8 @@ def test_a_command_runs_in_the_environment_of_its_host(job: Path) -> None:
 def test_a_host_with_another_key_is_not_trusted(job: Path) -> None:
     other = ssh.make_key(job / "other")
     port = next(line.split()[1] for line in (job / "sshd_config").read_text().splitlines() if line.startswith("Port"))
-    ssh.write_private(job / "known_hosts", ssh.known_hosts({"127.0.0.1": other}, int(port)))
+    login_there = ssh.Login(other, int(port), ssh.user())
+    ssh.write_private(job / "known_hosts", ssh.known_hosts({"127.0.0.1": login_there}))
     done = login(job, ["true"])
     assert done.returncode == 255
     assert "Host key verification failed" in done.stderr
@@ -95,6 +98,48 @@ def test_another_key_does_not_get_in(job: Path) -> None:
     done = login(job, ["true"])
     assert done.returncode == 255
     assert "Permission denied (publickey)" in done.stderr
+
+
+def test_another_address_does_not_get_in(job: Path) -> None:
+    """Even with the job's key."""
+    text = (job / "authorized_keys").read_text()
+    ssh.write_private(job / "authorized_keys", text.replace("127.0.0.1", "10.1.2.3"))
+    done = login(job, ["true"])
+    assert done.returncode == 255
+    assert "Permission denied (publickey)" in done.stderr
+
+
+def test_nothing_but_commands(job: Path) -> None:
+    """No forwarding, and no shell."""
+    target = f"{getpass.getuser()}@127.0.0.1"
+    port = next(line.split()[1] for line in (job / "sshd_config").read_text().splitlines() if line.startswith("Port"))
+    argv = ["ssh", "-F", str(job / "ssh_config"), "-W", f"127.0.0.1:{port}", target]  # which answers, if it is reached
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False, stdin=subprocess.DEVNULL)
+    assert (done.returncode, done.stdout) == (255, "")
+    assert "forwarding failed" in done.stderr
+    done = login(job, [])
+    assert done.returncode == 1
+    assert "only commands are run here" in done.stderr
+
+
+def test_a_held_port_is_sshd_s_and_nobody_else_s() -> None:
+    held = ports.for_ssh({"SHOAL_SSH_PORT": str(free_port())})
+    try:
+        with pytest.raises(OSError, match="in use"), socket.socket() as plain:
+            plain.bind(("", held.port))
+        refusal = r"SHOAL_SSH_PORT: port \d+ cannot be used on this host: Address already in use\."
+        with socket.create_server(("", 0)) as taken, pytest.raises(JobError, match=refusal):
+            ports.for_ssh({"SHOAL_SSH_PORT": str(taken.getsockname()[1])})
+        with socket.create_server(("", held.port)):  # with SO_REUSEADDR, as sshd
+            pass
+    finally:
+        held.release()
+
+
+@pytest.mark.parametrize("text", ["0", "65536", "-1", "x", "22 "])
+def test_a_port_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(JobError, match="SHOAL_SSH_PORT: a port from 1 to 65535 was expected"):
+        ports.for_ssh({"SHOAL_SSH_PORT": text})
 
 
 def test_a_port_that_another_program_has_is_named(tmp_path: Path) -> None:

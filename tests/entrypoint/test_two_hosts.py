@@ -443,7 +443,7 @@ def test_a_host_that_vanishes_from_the_network_is_noticed(cluster: MakeCluster, 
     """No connection is closed: only the kernel's keep-alives can tell."""
     two = cluster()
     two.job(launcher, RUNNING)
-    two.start()
+    two.start({"SHOAL_HOST_TIMEOUT": "9"})
     running(two, 4 if launcher else 2)
     cut = time.monotonic()
     subprocess.run(["ip", "-n", two.hosts[1].namespace, "link", "set", "eth0", "down"], check=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -71,9 +72,11 @@ def fetch(job: Job, code: Path) -> None:
     elif Path(source).is_dir():
         shutil.copytree(source, code, dirs_exist_ok=True)
     elif not Path(source).is_file():
+        from shoal_entrypoint.masking import mask_text  # a URL may have a password in it
+
         raise JobError(
-            f"sagemaker_submit_directory: {source}: no such file or directory (s3://, a local directory, or a local"
-            " tar file is expected)"
+            f"sagemaker_submit_directory: {mask_text(source)}: no such file or directory (s3://, a local"
+            " directory, or a local tar file is expected)"
         )
     else:
         _unpack_or_copy(Path(source), code)
@@ -105,7 +108,18 @@ def check(entry: Entry, code: Path) -> None:
         there = f"{suffix} files there: {', '.join(names)}" if names else f"there are no {suffix} files there"
         raise JobError(f"{entry.name}: no such file in {code}; {there}. Set sagemaker_program to one of them.")
     if entry.kind == Kind.COMMAND:
+        _make_executable(path)
+
+
+def _make_executable(path: Path) -> None:
+    if os.access(path, os.X_OK):
+        return
+    try:
         path.chmod(path.stat().st_mode | 0o111)
+    except OSError as error:
+        raise JobError(
+            f"{path}: is not executable, and cannot be made so: {error.strerror}. Run chmod +x on it before the job."
+        ) from error
 
 
 def installs(entry: Entry, code: Path) -> list[tuple[str, list[str]]]:
@@ -129,7 +143,6 @@ def _unpack_or_copy(source: Path, code: Path) -> None:
 
 
 def _fetch_s3(source: str, region: str, code: Path) -> None:
-    import os
     import tempfile
 
     try:

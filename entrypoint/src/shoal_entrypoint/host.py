@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import Mapping
 
-from shoal_entrypoint import code, plan, processes, remote, ssh
+from shoal_entrypoint import code, network, plan, ports, processes, remote, ssh
 from shoal_entrypoint.capture import torchrun_cause
 from shoal_entrypoint.check import summary
-from shoal_entrypoint.configuration import Resource, load_job
-from shoal_entrypoint.control import Alone
+from shoal_entrypoint.configuration import Job, Resource, load_job
+from shoal_entrypoint.control import Alone, secret
 from shoal_entrypoint.control.leader import Leader
+from shoal_entrypoint.control.terms import host_timeout
 from shoal_entrypoint.control.worker import Worker
 from shoal_entrypoint.explain import explain
 from shoal_entrypoint.failure import command_failure, to_exit_code
@@ -33,14 +35,12 @@ def run(
     """Do this host's part. Raises JobError when it fails."""
     job = load_job(paths.config, resource, environ)
     me = resource.current_host
-    shares_mpi = choose(job) in MPI_FAMILY and len(job.distribution_hosts) > 1
+    shares_mpi = _shares_mpi(job)
     leads = shares_mpi and job.distribution_hosts[0] == me
-    if shares_mpi and resource.anonymous:
-        raise JobError(
-            "mpirun needs the name of every host, and only the first one's is known here: name them all in SHOAL_HOSTS,"
-            " or start the ranks with torchrun (sagemaker_torch_distributed_enabled)"
-        )
-    cards = channel.exchange(_card(paths, shares_mpi, leads))
+    if choose(job) in MPI_FAMILY:
+        paths = paths.make_run()
+    held = ports.for_ssh(environ) if shares_mpi and not leads else None
+    cards = channel.exchange(_card(paths, shares_mpi, held))
     code.fetch(job, paths.code)
     entry = code.find_entry(job, paths.code)
     code.check(entry, paths.code)
@@ -51,8 +51,9 @@ def run(
 
         intermediate.start(job.s3_output, job, paths, supervisor, environ)
     if work.uses_mpi:
-        paths.make_run()
-        remote.save(paths.run / "rank.env", plan.rank_environment(work.env))
+        # Here rather than in the environment of mpirun, whose command lines everybody on a host can read.
+        handed_on = secret.for_ranks(environ)
+        remote.save(paths.run / "rank.env", {**plan.rank_environment(work.env), **handed_on})
         if leads or not shares_mpi:
             ssh.require("mpirun", "openmpi-bin")
     for error_class, argv in code.installs(entry, paths.code):
@@ -60,7 +61,7 @@ def run(
         if finished.returncode:
             raise _failed(error_class, argv, finished, work, supervisor)
     if shares_mpi:
-        _prepare_ssh(paths, supervisor, cards, work, me)
+        _prepare_ssh(paths, supervisor, cards, work, held, host_timeout(environ))
         supervisor.targets = lambda: processes.ranks(os.getpid())
     channel.ready()
     if supervisor.stop is not None:
@@ -76,37 +77,49 @@ def run(
     return SUCCESS
 
 
-def _card(paths: Paths, shares_mpi: bool, leads: bool) -> dict[str, str]:
-    """The public halves of this host's keys, made for this job."""
+def _shares_mpi(job: Job) -> bool:
+    """Whether this host's ranks are started by one mpirun for several hosts."""
+    shares = choose(job) in MPI_FAMILY and len(job.distribution_hosts) > 1
+    if shares and job.resource.anonymous:
+        raise JobError(
+            "mpirun needs the name of every host, and only the first one's is known here: name them all in SHOAL_HOSTS,"
+            " or start the ranks with torchrun (sagemaker_torch_distributed_enabled)"
+        )
+    return shares
+
+
+def _card(paths: Paths, shares_mpi: bool, held: ports.Held | None) -> dict[str, object]:
+    """The public halves of this host's keys, made for this job, and where they are good."""
     if not shares_mpi:
         return {}
-    paths.make_run()
-    if leads:
+    user = ssh.user()  # first: without one, none of the tools says why it ends
+    if held is None:
         ssh.require("ssh", "openssh-client")
-        return {"ssh_key": ssh.make_key(paths.run / "id_ed25519")}
+        return {"ssh_key": ssh.make_key(paths.run / "id_ed25519"), "addresses": network.own_addresses()}
     ssh.require("sshd", "openssh-server")
-    return {"ssh_host_key": ssh.make_key(paths.run / "host_key")}
+    return {"ssh_host_key": ssh.make_key(paths.run / "host_key"), "ssh_port": held.port, "ssh_user": user}
 
 
 def _prepare_ssh(
-    paths: Paths, supervisor: Supervisor, cards: Mapping[str, Mapping[str, object]], work: plan.Plan, me: str
+    paths: Paths,
+    supervisor: Supervisor,
+    cards: Mapping[str, Mapping[str, object]],
+    work: plan.Plan,
+    held: ports.Held | None,
+    host_seconds: float,
 ) -> None:
-    port = _port()
     first, others = work.hosts[0], work.hosts[1:]
-    if me == first:
-        keys = {host: ssh.public_key(cards[host], "ssh_host_key", host) for host in others}
-        ssh.write_private(paths.run / "known_hosts", ssh.known_hosts(keys, port))
-        ssh.write_private(paths.run / "ssh_config", ssh.client_config(paths.run, port))
-    else:
-        key = ssh.public_key(cards[first], "ssh_key", first)
-        ssh.start_server(supervisor, paths.run, port, key, work.env)
-
-
-def _port() -> int:
-    text = os.environ.get("SHOAL_SSH_PORT") or str(ssh.DEFAULT_PORT)
-    if not text.isdigit():
-        raise JobError(f"SHOAL_SSH_PORT: a number was expected, not {text!r}")
-    return int(text)
+    if held is None:
+        logins = {host: ssh.Login.from_card(cards[host], host) for host in others}
+        ssh.write_private(paths.run / "known_hosts", ssh.known_hosts(logins))
+        ssh.write_private(paths.run / "ssh_config", ssh.client_config(paths.run, logins, host_seconds))
+        return
+    told = cards[first].get("addresses")
+    addresses = [*(told if isinstance(told, list) else []), *network.addresses(first)]
+    keys = ssh.authorized_keys(ssh.public_key(cards[first], "ssh_key", first), addresses)
+    # Strict wants no folder above the keys that others may write, which TMPDIR is.
+    strict = paths.run == Path("/run/shoal") and os.geteuid() == 0
+    ssh.start_server(supervisor, paths.run, held, keys, work.env, strict)
 
 
 def _targets(work: plan.Plan, entry: code.Entry, command: int | None) -> list[int]:

@@ -8,7 +8,7 @@ import socket
 import struct
 from pathlib import Path
 
-__all__ = ["addresses", "choose_interface", "own_address", "reachable_name"]
+__all__ = ["addresses", "choose_interface", "own_address", "own_addresses", "reachable_name"]
 
 _SIOCGIFADDR = 0x8915
 
@@ -43,6 +43,24 @@ def own_address() -> str:
             return str(probe.getsockname()[0])
         except OSError:
             return next((one for one in addresses(os.uname().nodename) if not one.startswith("127.")), "")
+
+
+def own_addresses(inet6: Path = Path("/proc/net/if_inet6")) -> list[str]:
+    """Every address of this host's interfaces: where connections that it opens come from."""
+    found: list[str] = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            try:
+                answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+            except OSError:
+                continue  # an interface without an IPv4 address
+            found.append(socket.inet_ntoa(answer[20:24]))
+    try:
+        lines = inet6.read_text().splitlines()
+    except OSError:
+        lines = []
+    found += [socket.inet_ntop(socket.AF_INET6, bytes.fromhex(line.split()[0])) for line in lines if line.strip()]
+    return [one for one in found if one != "::1" and not one.startswith("127.")]
 
 
 def _routing_to(master: str) -> str | None:

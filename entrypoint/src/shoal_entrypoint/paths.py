@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Mapping, NamedTuple
 
@@ -15,13 +16,13 @@ class Paths(NamedTuple):
 
     base: Path
     run: Path
+    run_is_chosen: bool = False  # by SHOAL_RUN_DIR
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Paths:
         """Read SAGEMAKER_BASE_DIR and SHOAL_RUN_DIR."""
-        return cls(
-            Path(environ.get("SAGEMAKER_BASE_DIR") or "/opt/ml"), Path(environ.get("SHOAL_RUN_DIR") or "/run/shoal")
-        )
+        chosen = environ.get("SHOAL_RUN_DIR")
+        return cls(Path(environ.get("SAGEMAKER_BASE_DIR") or "/opt/ml"), Path(chosen or "/run/shoal"), bool(chosen))
 
     @property
     def code(self) -> Path:
@@ -75,15 +76,39 @@ class Paths(NamedTuple):
     def make(self) -> None:
         """Create what user code may write to. Missing parents are normal outside the platform."""
         for directory in (self.code, self.model, self.output_data):
-            directory.mkdir(parents=True, exist_ok=True)
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise JobError(
+                    f"{directory}: cannot be made: {error.strerror}. User {os.geteuid()} must be able to write below"
+                    f" {self.base}; SAGEMAKER_BASE_DIR names another folder."
+                ) from error
 
-    def make_run(self) -> None:
-        """Create the private directory for keys; only its owner may look in."""
+    def make_run(self) -> Paths:
+        """Make the private directory for keys, which only its owner may look into; with it as it came out to be.
+
+        Where /run is not ours to write, as for a user who is not root, it is a new one in TMPDIR, gone when `train` is.
+        """
         try:
             self.run.mkdir(parents=True, exist_ok=True)
             self.run.chmod(0o700)
+            return self
+        except OSError as error:
+            if self.run_is_chosen:
+                raise JobError(
+                    f"{self.run}: cannot be made for the job's keys: {error}. SHOAL_RUN_DIR names it: a directory that"
+                    f" user {os.geteuid()} may write was expected."
+                ) from error
+        import atexit  # most jobs stay above
+        import shutil
+        import tempfile
+
+        try:
+            run = tempfile.mkdtemp(prefix="shoal-")  # 0700, a name nobody can guess, never one that was there
         except OSError as error:
             raise JobError(
-                f"{self.run}: cannot be made for the job's keys: {error}."
-                " SHOAL_RUN_DIR names another directory, the same on every host."
+                f"no directory for the job's keys: neither {self.run} nor one in TMPDIR ({tempfile.tempdir or '/tmp'})"
+                f" can be made: {error}. SHOAL_RUN_DIR names another one."
             ) from error
+        atexit.register(shutil.rmtree, run, ignore_errors=True)
+        return self._replace(run=Path(run))

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Mapping, NamedTuple
 
 from shoal_entrypoint import devices as probes
-from shoal_entrypoint import environment, hyperparameters, network
+from shoal_entrypoint import environment, hyperparameters, limits, network
 from shoal_entrypoint.code import Entry, Kind
 from shoal_entrypoint.configuration import Job
+from shoal_entrypoint.control import secret
 from shoal_entrypoint.launchers import mpi, process, settings, smddp, torchrun
 from shoal_entrypoint.outcome import JobError
 from shoal_entrypoint.paths import Paths
@@ -82,14 +83,15 @@ def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Pl
     """Probe this host and decide."""
     launcher = settings.choose(job)
     _check_entry(launcher, entry)
-    environ = {name: value for name, value in environ.items() if name not in _INHERITED}
+    handed_on = secret.for_ranks(environ)
+    environ = {name: value for name, value in environ.items() if name not in _INHERITED and name not in secret.NAMES}
     devices = probes.probe(job.resource.current_instance_type, environ)
     alone = len(job.resource.hosts) == 1
     master = network.reachable_name(job.master, alone)
     interface = network.choose_interface(job.resource.network_interface, master, alone)
     arguments = hyperparameters.to_arguments(job.user_hyperparameters)
     tools = {tool: shutil.which(tool) is not None for tool in ("smddprun", "smddpmprun")}
-    exported = environment.sm_environment(job, paths, devices, interface, tools, sys.path)
+    exported = limits.leave_out(environment.sm_environment(job, paths, devices, interface, tools, sys.path))
     hosts = job.distribution_hosts if job.in_distribution else job.resource.hosts
     count = 1 if launcher == settings.PROCESS else settings.processes_per_host(job, devices)
     is_mpi = launcher in settings.MPI_FAMILY
@@ -119,6 +121,8 @@ def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Pl
     if is_mpi:
         env.setdefault("LD_LIBRARY_PATH", "")  # mpirun is told to pass it on, and warns when it cannot
         env.update(_mpi_environment(paths, hosts))
+    if not is_mpi:  # ranks of mpirun find it in a file: see host.py
+        env.update(handed_on)
     if launcher == settings.PROCESS:
         index = hosts.index(job.resource.current_host)
         env.update(RANK=str(index), WORLD_SIZE=str(len(hosts)), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
@@ -158,6 +162,7 @@ def _mpi_environment(paths: Paths, hosts: Any) -> dict[str, str]:
     values = {"OMPI_MCA_orte_fork_agent": agent, "SHOAL_RANK_ENV": str(paths.run / "rank.env")}
     if len(hosts) > 1:
         values["OMPI_MCA_plm_rsh_args"] = f"-F {paths.run}/ssh_config"
+        values["OMPI_MCA_orte_keep_fqdn_hostnames"] = "1"  # else it asks ssh for names without their domains
     return values
 
 

@@ -7,6 +7,7 @@ host) is an event of this loop, so that no phase of a job is deaf to the others.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import selectors
@@ -178,8 +179,13 @@ class Supervisor:
             return subprocess.Popen(
                 argv, cwd=cwd, env=dict(env), start_new_session=True, **{"stdin": subprocess.DEVNULL, **options}
             )
-        except OSError as error:
-            raise JobError(f"{argv[0]}: cannot be started: {error}") from error
+        except (OSError, ValueError) as error:  # ValueError: a zero byte
+            reason = str(error)
+            if isinstance(error, ValueError) or error.errno == errno.E2BIG:
+                from shoal_entrypoint.limits import refused
+
+                reason = refused(argv, env)
+            raise JobError(f"{argv[0]}: cannot be started: {reason}") from error
 
     def _pass_on(self, pipe: Any, target: int, capture: Capture, child: Finished, open_pipes: dict[Any, Any]) -> None:
         fd = pipe.fileno()

@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from typing import Any
 
-from shoal_entrypoint import network
 from shoal_entrypoint.configuration import Resource
-from shoal_entrypoint.control.link import Link
+from shoal_entrypoint.control.door import Door
+from shoal_entrypoint.control.link import FORGED, Link
+from shoal_entrypoint.control.terms import Terms
 from shoal_entrypoint.log import log
 from shoal_entrypoint.outcome import SUCCESS, JobError, Outcome, stopped_early
 from shoal_entrypoint.supervise import Supervisor
 
 __all__ = ["Leader"]
 
-# Connections that have not said who they are: a bound for strangers.
-_STRANGERS = 64
-_HELLO_SECONDS = 10.0
 # How long a job that failed early waits for hosts that are still starting, to tell them.
 _FAREWELL_SECONDS = 30.0
 _BYE_SECONDS = 30.0
 # A rank that fails because another host died may be noticed before the death: give the cause time to arrive.
 _CAUSE_SECONDS = 0.5
+_MOST_NAMED = 10
+
+
+def named(hosts: list[str]) -> str:
+    """Host names for a message that people read: of many, the first few."""
+    more = len(hosts) - _MOST_NAMED
+    return ", ".join(hosts[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 class Leader:
     """See the package's docstring for the protocol."""
 
-    def __init__(self, resource: Resource, supervisor: Supervisor, port: int, join_seconds: float) -> None:
+    def __init__(self, resource: Resource, supervisor: Supervisor, terms: Terms) -> None:
         self._me = resource.current_host
         self._others = [host for host in resource.hosts if host != self._me]
-        self._anonymous = resource.anonymous
         self._supervisor = supervisor
-        self._deadline = time.monotonic() + join_seconds
-        self._join_seconds = join_seconds
-        self._strangers: dict[Link, float] = {}
+        self._deadline = time.monotonic() + terms.join_seconds
+        self._join_seconds = terms.join_seconds
         self._links: dict[str, Link] = {}
         self._hosts: dict[Link, str] = {}
         self._cards: dict[str, dict[str, Any]] = {}
@@ -45,8 +47,7 @@ class Leader:
         self._result: Outcome | None = None
         self.tells_late_hosts = True  # that the job has failed; a check does not wait for them twice
         supervisor.on_stop = self._tell_stop
-        self._listener = _listen(port)
-        supervisor.watch(self._listener, self._accept)
+        self._door = Door(resource, supervisor, terms, self._links.__contains__, self._admit)
 
     def exchange(self, card: dict[str, Any]) -> dict[str, dict[str, Any]]:
         """Wait for every host's card and hand all of them to all. Can be repeated."""
@@ -55,7 +56,11 @@ class Leader:
         self._wait_for(lambda: len(self._cards) > len(self._others), remaining)
         missing = [host for host in self._others if host not in self._links]
         if missing:
-            raise JobError(f"{', '.join(missing)}: did not join the job within {self._join_seconds:.0f} s of its start")
+            reasons = [self._door.refusals[host] for host in missing if host in self._door.refusals]
+            raise JobError(
+                f"{named(missing)}: did not join the job within {self._join_seconds:.0f} s of its start"
+                + (f" (refused: {reasons[0]})" if reasons else "")
+            )
         self._wait_for(lambda: len(self._cards) > len(self._others), None)
         cards, self._cards = self._cards, {}  # nobody sends another before these have arrived
         self._broadcast("cards", cards=cards)
@@ -77,16 +82,15 @@ class Leader:
         stopped = self._supervisor.stop is not None
         missing = [host for host in self._others if host not in self._links] if self.tells_late_hosts else []
         if missing and not stopped:  # whoever stops a job stops the late hosts too
-            log(f"waiting up to {_FAREWELL_SECONDS:.0f} s for {', '.join(missing)}, to say that the job has failed")
+            log(f"waiting up to {_FAREWELL_SECONDS:.0f} s for {named(missing)}, to say that the job has failed")
             self._supervisor.wait(lambda: len(self._links) == len(self._others), timeout=_FAREWELL_SECONDS)
         # In a stopped job the others may still be saving their work.
         limit = max(_BYE_SECONDS, self._supervisor.stop_grace if stopped else 0.0)
         self._supervisor.wait(lambda: self._gone.issuperset(self._links), timeout=limit)
-        self._supervisor.unwatch(self._listener)
-        self._listener.close()
+        self._door.close()
         silent = [host for host in self._others if host not in self._gone]
         if silent and not self._decided.failed:
-            return Outcome(1, f"{', '.join(silent)}: said that all was done, then did not confirm the end of the job")
+            return Outcome(1, f"{named(silent)}: said that all was done, then did not confirm the end of the job")
         return self._decided
 
     def leave(self) -> None:
@@ -123,41 +127,10 @@ class Leader:
     def _tell_stop(self, signum: int) -> None:
         self._broadcast("stop", signal=int(signum))
 
-    def _accept(self) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except OSError:
-            return
-        now = time.monotonic()
-        for link in [link for link, since in self._strangers.items() if now - since > _HELLO_SECONDS]:
-            del self._strangers[link]
-            link.close()
-        if len(self._strangers) >= _STRANGERS:
-            connection.close()
-            return
-        try:
-            self._strangers[Link(self._supervisor, connection, self._message, self._closed)] = now
-        except OSError:
-            connection.close()  # gone before it was looked at
-
-    def _hello(self, link: Link, host: str) -> None:
-        known = network.addresses(host) if host in self._others else []
-        refusal = None
-        if host not in self._others:
-            refusal = f"{host} is not one of this job's hosts"
-        elif host in self._links:
-            refusal = f"{host} has joined already"
-        elif link.peer not in known and not self._anonymous:
-            refusal = (
-                f"{link.peer} is not an address of {host} here ({', '.join(known) or 'the name does not resolve'})"
-            )
-        if refusal:
-            log(f"refused a connection: {refusal}")
-            link.send("refused", reason=refusal, retry=host in self._others and host not in self._links)
-            link.close()
-            return
+    def _admit(self, link: Link, host: str) -> None:
         self._links[host] = link
         self._hosts[link] = host
+        link.belong_to(self._message, self._closed)
         link.send("welcome")
         if self._result is not None:
             link.send("result", exit_code=self._result.exit_code, failure=self._result.failure)
@@ -165,15 +138,9 @@ class Leader:
             link.send("stop", signal=int(self._supervisor.stop))
 
     def _message(self, link: Link, message: dict[str, Any]) -> None:
-        host = self._hosts.get(link)
+        host = self._hosts[link]
         kind = message["type"]
-        if host is None:
-            self._strangers.pop(link, None)
-            if kind == "hello":
-                self._hello(link, str(message.get("host")))
-            else:
-                link.close()
-        elif kind == "card":
+        if kind == "card":
             self._cards[host] = dict(message.get("card") or {})
         elif kind == "ready":
             self._ready.add(host)
@@ -188,28 +155,12 @@ class Leader:
             link.close()
 
     def _closed(self, link: Link) -> None:
-        self._strangers.pop(link, None)
-        host = self._hosts.get(link)
-        if host is None:
-            return
+        host = self._hosts[link]
         self._gone.add(host)
         text = f"{host}: died before the job ended (its connection to {self._me} broke)"
+        if link.forged:
+            text = f"{host}: {FORGED}"
         if self._result is None:
             self._fail(Outcome(1, text))
         elif not self._result.failed:
             self._result = Outcome(1, text)
-
-
-def _listen(port: int) -> socket.socket:
-    errors: list[str] = []
-    for family, dual in ((socket.AF_INET6, True), (socket.AF_INET, False)):
-        if dual and not socket.has_dualstack_ipv6():
-            continue
-        try:
-            listener = socket.create_server(("", port), family=family, backlog=1024, dualstack_ipv6=dual)
-        except OSError as error:  # IPv6 switched off in this container, or the port is taken
-            errors.append(str(error))
-            continue
-        listener.setblocking(False)
-        return listener
-    raise JobError(f"control port {port}: {errors[-1]}. SHOAL_CONTROL_PORT sets another one, the same on every host.")

@@ -8,7 +8,9 @@ import time
 from typing import Any, Callable
 
 from shoal_entrypoint.configuration import Resource
-from shoal_entrypoint.control.link import Link
+from shoal_entrypoint.control import secret as secrets
+from shoal_entrypoint.control.link import FORGED, Link
+from shoal_entrypoint.control.terms import Terms
 from shoal_entrypoint.outcome import JobError, Outcome, stopped_early
 from shoal_entrypoint.supervise import Supervisor
 
@@ -22,18 +24,21 @@ _RETRY_SECONDS = 0.2
 class Worker:
     """See the package's docstring for the protocol."""
 
-    def __init__(self, resource: Resource, supervisor: Supervisor, port: int, join_seconds: float) -> None:
+    def __init__(self, resource: Resource, supervisor: Supervisor, terms: Terms) -> None:
         self._me = resource.current_host
         self._leader = resource.hosts[0]
         self._supervisor = supervisor
-        self._port = port
-        self._join_seconds = join_seconds
+        self._port = terms.port
+        self._join_seconds = terms.join_seconds
+        self._secret = terms.secret
+        self._host_seconds = terms.host_seconds
+        self._nonce: str | None = None
         self._cards: dict[str, dict[str, Any]] | None = None
         self._welcome = False
         self._go = False
         self._result: Outcome | None = None
         self._refusal: dict[str, Any] | None = None
-        self._deadline = time.monotonic() + join_seconds
+        self._deadline = time.monotonic() + terms.join_seconds
         self._link = self._connect("no attempt was made")
         supervisor.on_stop = self._tell_stop
 
@@ -71,12 +76,16 @@ class Worker:
                 self._pause()
                 continue
             self._refusal = None
-            link = Link(self._supervisor, connection, self._message, self._closed)
-            link.send("hello", host=self._me)
+            link = Link(self._supervisor, connection, self._message, self._closed, self._host_seconds)
+            self._nonce = None if self._secret is None else secrets.new_nonce()
+            link.send("hello", host=self._me, **({} if self._nonce is None else {"nonce": self._nonce}))
             self._supervisor.wait(functools.partial(self._answered, link), timeout=_HELLO_SECONDS)
             if self._welcome:
                 return link
             refusal = self._refusal or {"reason": "no answer to hello", "retry": True}
+            if link.forged:
+                reason = f"{self._leader} has another secret than {self._me}: {secrets.SAME_EVERYWHERE}"
+                refusal = {"reason": reason, "retry": False}
             reason = str(refusal.get("reason"))
             link.close()
             if not refusal.get("retry"):
@@ -105,9 +114,21 @@ class Worker:
     def _tell_stop(self, signum: int) -> None:
         self._link.send("stop", signal=int(signum))
 
-    def _message(self, _link: Link, message: dict[str, Any]) -> None:
+    def _challenged(self, link: Link, nonce: str | None) -> None:
+        if self._secret is not None and self._nonce is not None and nonce is not None and link.session is None:
+            link.session = secrets.Session(self._secret, secrets.WORKER, self._me, self._nonce, nonce)
+            link.send("answer")
+
+    def _message(self, link: Link, message: dict[str, Any]) -> None:
         kind = message["type"]
-        if kind == "welcome":
+        if kind == "challenge":
+            self._challenged(link, secrets.read_nonce(message))
+        elif kind == "refused":
+            self._refusal = message
+        elif self._secret is not None and link.session is None:
+            reason = f"{self._leader} did not ask for this job's secret: {secrets.SAME_EVERYWHERE}"
+            self._refusal = {"reason": reason, "retry": False}
+        elif kind == "welcome":
             self._welcome = True
         elif kind == "cards":
             self._cards = dict(message["cards"])
@@ -115,14 +136,14 @@ class Worker:
             self._go = True
         elif kind == "stop":
             self._supervisor.request_stop(int(message["signal"]))
-        elif kind == "refused":
-            self._refusal = message
         elif kind == "result":
             self._take(Outcome(int(message["exit_code"]), message["failure"]))
 
-    def _closed(self, _link: Link) -> None:
+    def _closed(self, link: Link) -> None:
         if self._welcome:
             text = f"{self._leader}: died before the job ended (its connection to {self._me} broke)"
+            if link.forged:
+                text = f"{self._leader}: {FORGED}"
             self._take(Outcome(1, text))
 
     def _take(self, outcome: Outcome) -> None:
