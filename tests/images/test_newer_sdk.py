@@ -121,8 +121,8 @@ def run(client: docker.DockerClient, image: str, sdk: Path, tmp_path: Path) -> I
     def go(hosts: list[str], driver: str, files: Sequence[str] = (), **distributed: object) -> list[Ended]:
         for host in hosts:
             write_job(tmp_path / host, sdk, host, hosts, driver, distributed)
-            for name in files:
-                (tmp_path / host / "input" / "data" / "code" / name).touch()
+            for file in files:
+                (tmp_path / host / "input" / "data" / "code" / file).touch()
             started.append(
                 client.containers.run(
                     image,
