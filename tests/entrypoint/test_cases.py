@@ -109,15 +109,15 @@ class Difference(TypedDict, total=False):
 
 CASES = Path(__file__).parents[3] / "shared" / "cases" / "entrypoint.json"
 
-# Cases that are not one run of `train` on given files; what they are about is tested elsewhere.
-NOT_RUNS = {
-    "mpi_worker_lifecycle": "test_two_hosts.py runs both hosts; there is no fixed 30 s and no /etc/environment",
-    "mpi_user_failure_two_hosts": "test_two_hosts.py: both hosts fail; the toolkit's worker reports success",
-    "sigterm_semantics": "test_two_hosts.py and test_one_host.py: the user's handler runs",
-    "framework_oserror_without_errno_must_fail": "there is no framework module to call; any exception exits 1",
-    "gloo_enforce_swallowed": "no failure is turned into success",
-    "env_submit_dir_and_log_level_ignored": "test_configuration.py: they are honoured",
-}
+# Cases that are not one run of `train` on given files: test_case_lifecycles.py reads and runs them.
+NOT_RUNS = (
+    "mpi_worker_lifecycle",
+    "mpi_user_failure_two_hosts",
+    "sigterm_semantics",
+    "framework_oserror_without_errno_must_fail",
+    "gloo_enforce_swallowed",
+    "env_submit_dir_and_log_level_ignored",
+)
 
 # Runs with an S3 beside them.
 WITH_S3 = ("source_s3", "intermediate_upload")
