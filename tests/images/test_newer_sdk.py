@@ -38,6 +38,8 @@ else:
     dist.init_process_group("gloo")
     hosts = [None] * dist.get_world_size()
     dist.all_gather_object(hosts, socket.gethostname())
+    dist.barrier()
+    dist.destroy_process_group()  # gloo aborts a process that ends while another still talks to it
 with open(f"/opt/ml/model/{socket.gethostname()}", "a") as file:
     file.write(f"{hosts} {sys.argv[1:]}\\n")
 """
