@@ -55,6 +55,13 @@ def job(program: str = "train.py", submit_directory: str | None = None) -> Job:
             ["PY", "-m", "train", "-n", "3"],
             ["PY", "-m", "mpi4py", "-m", "train", "-n", "3"],
         ),
+        (
+            "-m a.b",
+            ["setup.py"],
+            "module",
+            ["PY", "-m", "a.b", "-n", "3"],
+            ["PY", "-m", "mpi4py", "-m", "a.b", "-n", "3"],
+        ),
         ("a.sh", ["setup.py"], "command", ["/bin/sh", "-c", "./a.sh -n 3"], ["/bin/sh", "-c", "./a.sh -n 3"]),
         ("tool", [], "command", ["/bin/sh", "-c", "./tool -n 3"], ["/bin/sh", "-c", "./tool -n 3"]),
     ],

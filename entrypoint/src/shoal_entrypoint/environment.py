@@ -99,7 +99,10 @@ def host_defaults(devices: Devices, interface: str, local_world_size: int) -> di
 
 
 def _module_name(job: Job) -> str:
-    return job.program[: -len(".py")] if job.program.endswith(".py") else job.program
+    name = job.command[0] if job.command else job.program
+    if name.startswith("-m"):
+        return name[len("-m") :].strip()
+    return name[: -len(".py")] if name.endswith(".py") else name
 
 
 def _groups_by_name(job: Job) -> dict[str, Any]:

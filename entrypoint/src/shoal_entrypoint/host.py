@@ -60,6 +60,7 @@ def run(
         finished = supervisor.run(argv, str(paths.code), work.env)
         if finished.returncode:
             raise _failed(error_class, argv, finished, work, supervisor)
+    code.check_installed(entry, paths.code, environ.get("PATH"))
     if shares_mpi:
         _prepare_ssh(paths, supervisor, cards, work, held, host_timeout(environ))
         supervisor.targets = lambda: processes.ranks(os.getpid())
@@ -125,14 +126,17 @@ def _prepare_ssh(
 def _targets(work: plan.Plan, entry: code.Entry, command: int | None) -> list[int]:
     """Who gets SIGTERM first.
 
-    The ranks themselves, because mpirun would kill them one second after passing it on, torchrun after 30. A shell
-    script: all of it, because a shell that waits for a command acts on no signal. A Python script: only it, because its
-    data loaders would die under its hands; what it leaves behind is ended afterwards.
+    The ranks themselves, because mpirun would kill them one second after passing it on, torchrun after 30 (also a
+    torchrun that a command of the user's own starts). A shell script, or another command: all of it, because a shell
+    that waits for a command acts on no signal. A Python script: only it, because its data loaders would die under its
+    hands; what it leaves behind is ended afterwards.
     """
     below = processes.descendants(os.getpid())
-    if work.launcher != PROCESS:
-        return processes.ranks(os.getpid()) or below
-    return below if entry.kind == code.Kind.COMMAND else [pid for pid in below if pid == command]
+    if work.launcher != PROCESS or entry.kind == code.Kind.WORDS:
+        ranks = processes.ranks(os.getpid())
+        if ranks or work.launcher != PROCESS:
+            return ranks or below
+    return [pid for pid in below if pid == command] if entry.is_python else below
 
 
 def _failed(error_class: str, argv: list[str], finished: Finished, work: plan.Plan, supervisor: Supervisor) -> JobError:

@@ -89,7 +89,6 @@ def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Pl
     alone = len(job.resource.hosts) == 1
     master = network.reachable_name(job.master, alone)
     interface = network.choose_interface(job.resource.network_interface, master, alone)
-    arguments = hyperparameters.to_arguments(job.user_hyperparameters)
     tools = {tool: shutil.which(tool) is not None for tool in ("smddprun", "smddpmprun")}
     exported = limits.leave_out(environment.sm_environment(job, paths, devices, interface, tools, sys.path))
     hosts = job.distribution_hosts if job.in_distribution else job.resource.hosts
@@ -103,7 +102,7 @@ def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Pl
         interface=interface,
         instance_type=job.instance_type,
         efa=devices.efa,
-        program=_program(launcher, entry, arguments),
+        program=[],  # below: a command may name variables
         user_environment=environ,
         framework_parameters=job.framework_parameters,
         exports=tuple(exported),
@@ -126,6 +125,7 @@ def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Pl
     if launcher == settings.PROCESS:
         index = hosts.index(job.resource.current_host)
         env.update(RANK=str(index), WORLD_SIZE=str(len(hosts)), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+    facts = facts._replace(program=_program(launcher, entry, job, env))
     return Plan(launcher, list(hosts), count, _ARGV[launcher](facts), env)
 
 
@@ -145,10 +145,16 @@ def _check_entry(launcher: str, entry: Entry) -> None:
         )
 
 
-def _program(launcher: str, entry: Entry, arguments: list[str]) -> list[str]:
+def _program(launcher: str, entry: Entry, job: Job, env: Mapping[str, str]) -> list[str]:
+    arguments = hyperparameters.to_arguments(job.user_hyperparameters)
+    if entry.kind == Kind.WORDS:
+        from shoal_entrypoint import command  # few jobs have one
+
+        entry = entry._replace(words=tuple(command.expand(entry.words, env)))
+        arguments = arguments if job.command_arguments else []
     if launcher in settings.MPI_FAMILY:
         return entry.mpi_argv(arguments)
-    return [entry.name, *arguments] if launcher == settings.TORCHRUN else entry.argv(arguments)
+    return entry.torchrun_argv(arguments) if launcher == settings.TORCHRUN else entry.argv(arguments)
 
 
 def _hostname_shim() -> str | None:
