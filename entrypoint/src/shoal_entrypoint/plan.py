@@ -64,6 +64,7 @@ class Plan(NamedTuple):
     processes_per_host: int
     argv: list[str]
     env: dict[str, str]
+    ordered: bool = True  # ranks are counted host by host
 
     @property
     def uses_mpi(self) -> bool:
@@ -76,27 +77,29 @@ class Plan(NamedTuple):
 
     def host_of(self, rank: int) -> str:
         """The host that runs a rank: mpirun fills one host's slots after the other."""
+        if not self.ordered:
+            return f"one of {', '.join(self.hosts)}"
         return self.hosts[min(rank // self.processes_per_host, len(self.hosts) - 1)]
 
 
 def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Plan:
     """Probe this host and decide."""
     launcher = settings.choose(job)
-    _check_entry(launcher, entry)
     handed_on = secret.for_ranks(environ)
     environ = {name: value for name, value in environ.items() if name not in _INHERITED and name not in secret.NAMES}
     devices = probes.probe(job.resource.current_instance_type, environ)
+    _check_entry(launcher, entry, devices)
     alone = len(job.resource.hosts) == 1
     master = network.reachable_name(job.master, alone)
     interface = network.choose_interface(job.resource.network_interface, master, alone)
     tools = {tool: shutil.which(tool) is not None for tool in ("smddprun", "smddpmprun")}
     exported = limits.leave_out(environment.sm_environment(job, paths, devices, interface, tools, sys.path))
     hosts = job.distribution_hosts if job.in_distribution else job.resource.hosts
-    count = 1 if launcher == settings.PROCESS else settings.processes_per_host(job, devices)
+    count = _processes(launcher, job, devices)
     is_mpi = launcher in settings.MPI_FAMILY
     torch = _torch_version(environ, sys.path)
     facts = settings.Settings(
-        hosts=(master,) if alone else hosts,
+        hosts=(master,) if alone else tuple(hosts),
         current_host=job.resource.current_host,
         processes_per_host=count,
         interface=interface,
@@ -126,7 +129,8 @@ def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Pl
         index = hosts.index(job.resource.current_host)
         env.update(RANK=str(index), WORLD_SIZE=str(len(hosts)), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
     facts = facts._replace(program=_program(launcher, entry, job, env))
-    return Plan(launcher, list(hosts), count, _ARGV[launcher](facts), env)
+    ordered = launcher != settings.TORCHRUN or torchrun.keeps_order(facts)
+    return Plan(launcher, list(hosts), count, _command_line(launcher, facts), env, ordered)
 
 
 def rank_environment(env: Mapping[str, str]) -> dict[str, str]:
@@ -134,7 +138,25 @@ def rank_environment(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if name in _PER_HOST or not _SHELL_NAME.fullmatch(name)}
 
 
-def _check_entry(launcher: str, entry: Entry) -> None:
+def _processes(launcher: str, job: Job, devices: probes.Devices) -> int:
+    if launcher == settings.PROCESS:
+        return 1
+    return devices.gpus if launcher == settings.XLA else settings.processes_per_host(job, devices)
+
+
+def _command_line(launcher: str, facts: settings.Settings) -> list[str]:
+    if launcher == settings.XLA:
+        from shoal_entrypoint.launchers import xla  # next to no job asks for it
+
+        return xla.argv(facts)
+    return _ARGV[launcher](facts)
+
+
+def _check_entry(launcher: str, entry: Entry, devices: probes.Devices) -> None:
+    if launcher == settings.XLA:
+        from shoal_entrypoint.launchers import xla  # next to no job asks for it
+
+        xla.check(entry, devices)
     if launcher != settings.TORCHRUN:
         return
     if entry.kind == Kind.COMMAND:
@@ -154,7 +176,9 @@ def _program(launcher: str, entry: Entry, job: Job, env: Mapping[str, str]) -> l
         arguments = arguments if job.command_arguments else []
     if launcher in settings.MPI_FAMILY:
         return entry.mpi_argv(arguments)
-    return entry.torchrun_argv(arguments) if launcher == settings.TORCHRUN else entry.argv(arguments)
+    if launcher in (settings.TORCHRUN, settings.XLA):
+        return entry.torchrun_argv(arguments)
+    return entry.argv(arguments)
 
 
 def _hostname_shim() -> str | None:

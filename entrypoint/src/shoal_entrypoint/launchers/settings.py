@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any, Mapping, NamedTuple
 
 from shoal_entrypoint.configuration import Job
@@ -15,12 +16,13 @@ __all__ = [
     "PYTORCHDDP",
     "SMDDP",
     "TORCHRUN",
+    "XLA",
     "Settings",
     "choose",
     "processes_per_host",
 ]
 
-MPI, PYTORCHDDP, TORCHRUN, SMDDP, PROCESS = "mpi", "pytorchddp", "torchrun", "smddp", "process"
+MPI, PYTORCHDDP, TORCHRUN, SMDDP, XLA, PROCESS = "mpi", "pytorchddp", "torchrun", "smddp", "xla", "process"
 MPI_FAMILY = (MPI, PYTORCHDDP, SMDDP)
 
 # In the order in which existing jobs with several flags are resolved.
@@ -29,6 +31,7 @@ _FLAGS = (
     ("sagemaker_pytorch_ddp_enabled", PYTORCHDDP),
     ("sagemaker_torch_distributed_enabled", TORCHRUN),
     ("sagemaker_distributed_dataparallel_enabled", SMDDP),
+    ("sagemaker_pytorch_xla_multi_worker_enabled", XLA),
 )
 
 
@@ -57,12 +60,11 @@ def choose(job: Job) -> str:
     if job.in_distribution:
         for flag, launcher in _FLAGS:
             if job.enabled(flag):
+                if launcher == XLA:
+                    from shoal_entrypoint.launchers import xla  # next to no job asks for it
+
+                    xla.require()
                 return launcher
-        if job.enabled("sagemaker_pytorch_xla_multi_worker_enabled"):
-            raise JobError(
-                "sagemaker_pytorch_xla_multi_worker_enabled: PyTorch/XLA on GPUs and its training compiler have ended;"
-                " use torch_distributed, and torch.compile(model) in the script"
-            )
     return PROCESS
 
 
@@ -95,8 +97,25 @@ def _count(parameters: Mapping[str, Any], name: str) -> int | None:
     return count
 
 
+def split_options(parameters: Mapping[str, Any], name: str) -> list[str]:
+    """A launcher's options from a hyperparameter, split as a shell would, without a shell."""
+    given = parameters.get(name)
+    if given is None:
+        return []
+    try:
+        if not isinstance(given, str):
+            raise ValueError("a text with options was expected")
+        return shlex.split(given)
+    except ValueError as error:
+        raise JobError(f"hyperparameters.json: {name}: {given!r}: {error}") from None
+
+
 def environment_additions(launcher: str, settings: Settings) -> dict[str, str]:
     """Variables that a launcher sets rather than passes as options; a user's own value beats them."""
+    if launcher == XLA:
+        from shoal_entrypoint.launchers import xla  # next to no job asks for it
+
+        return xla.environment(settings)
     if launcher != TORCHRUN:
         return {}
     values = {"NCCL_PROTO": "simple"}
