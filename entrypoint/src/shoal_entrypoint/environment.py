@@ -89,7 +89,8 @@ def host_environment(job: Job, master: str) -> dict[str, str]:
 
 def host_defaults(devices: Devices, interface: str, local_world_size: int) -> dict[str, str]:
     """Settings that a user's own value always beats."""
-    values = {"NCCL_SOCKET_IFNAME": interface, "GLOO_SOCKET_IFNAME": interface, "NCCL_DEBUG": "WARN"}
+    values = dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), interface)
+    values["NCCL_DEBUG"] = "WARN"
     if not devices.infiniband:
         values["NCCL_IB_DISABLE"] = "1"
     if local_world_size > 1:

@@ -28,6 +28,7 @@ _ARGV = {
     settings.PYTORCHDDP: smddp.argv,
     settings.TORCHRUN: torchrun.argv,
     settings.PROCESS: process.argv,
+    settings.PARAMETER_SERVER: process.argv,
 }
 
 # Values of one host that `mpirun -x` carries to the others, where they are wrong.
@@ -65,6 +66,7 @@ class Plan(NamedTuple):
     argv: list[str]
     env: dict[str, str]
     ordered: bool = True  # ranks are counted host by host
+    members: Mapping[Any, Mapping[str, str]] = {}  # servers and workers of this host, each with its environment
 
     @property
     def uses_mpi(self) -> bool:
@@ -115,7 +117,9 @@ def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Pl
         model_parallel=_model_parallel(job),
         hostname_shim=_hostname_shim() if is_mpi else None,
     )
-    env = {**environment.host_defaults(devices, interface, count), **settings.environment_additions(launcher, facts)}
+    roles = _roles(launcher, facts)
+    env = environment.host_defaults(devices, interface, len(roles) or count)
+    env.update(settings.environment_additions(launcher, facts))
     env.update(environ)
     env.update(environment.host_environment(job, master))
     env.update(exported)
@@ -130,7 +134,8 @@ def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Pl
         env.update(RANK=str(index), WORLD_SIZE=str(len(hosts)), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
     facts = facts._replace(program=_program(launcher, entry, job, env))
     ordered = launcher != settings.TORCHRUN or torchrun.keeps_order(facts)
-    return Plan(launcher, list(hosts), count, _command_line(launcher, facts), env, ordered)
+    members = {member: {**env, **told} for member, told in roles.items()}
+    return Plan(launcher, list(hosts), count, _command_line(launcher, facts), env, ordered, members)
 
 
 def rank_environment(env: Mapping[str, str]) -> dict[str, str]:
@@ -142,6 +147,15 @@ def _processes(launcher: str, job: Job, devices: probes.Devices) -> int:
     if launcher == settings.PROCESS:
         return 1
     return devices.gpus if launcher == settings.XLA else settings.processes_per_host(job, devices)
+
+
+def _roles(launcher: str, facts: settings.Settings) -> dict[Any, dict[str, str]]:
+    if launcher != settings.PARAMETER_SERVER:
+        return {}
+    from shoal_entrypoint.launchers import parameter_server  # few jobs ask for it
+
+    here = facts.current_host if len(facts.hosts) > 1 else facts.hosts[0]
+    return parameter_server.environments(facts, here)
 
 
 def _command_line(launcher: str, facts: settings.Settings) -> list[str]:

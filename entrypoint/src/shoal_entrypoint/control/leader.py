@@ -42,6 +42,8 @@ class Leader:
         self._hosts: dict[Link, str] = {}
         self._cards: dict[str, dict[str, Any]] = {}
         self._ready: set[str] = set()
+        self._finished: set[str] = set()
+        self.all_finished = False  # every host's workers have ended
         self._done: set[str] = set()
         self._gone: set[str] = set()  # said bye, or died
         self._result: Outcome | None = None
@@ -70,6 +72,10 @@ class Leader:
         """Wait until every host can start."""
         self._wait_for(lambda: len(self._ready) == len(self._others), None)
         self._broadcast("go")
+
+    def finish(self) -> None:
+        """This host's workers have ended; see all_finished."""
+        self._finish(self._me)
 
     def settle(self, outcome: Outcome) -> Outcome:
         """Wait for the end of every host, or of the first that fails, and announce it."""
@@ -124,6 +130,12 @@ class Leader:
         if self._supervisor.abort is None and self._decided.failed:
             self._supervisor.abort = self._decided
 
+    def _finish(self, host: str) -> None:
+        self._finished.add(host)
+        if self._finished.issuperset(name for name, card in self._cards.items() if card.get("workers")):
+            self.all_finished = True
+            self._broadcast("all_finished")
+
     def _tell_stop(self, signum: int) -> None:
         self._broadcast("stop", signal=int(signum))
 
@@ -146,6 +158,8 @@ class Leader:
             self._ready.add(host)
         elif kind == "stop":
             self._supervisor.request_stop(int(message["signal"]))
+        elif kind == "finished":
+            self._finish(host)
         elif kind == "done":
             self._done.add(host)
             if message["exit_code"] != 0:

@@ -12,6 +12,7 @@ from shoal_entrypoint.outcome import JobError
 __all__ = [
     "MPI",
     "MPI_FAMILY",
+    "PARAMETER_SERVER",
     "PROCESS",
     "PYTORCHDDP",
     "SMDDP",
@@ -19,10 +20,12 @@ __all__ = [
     "XLA",
     "Settings",
     "choose",
+    "count_parameter",
     "processes_per_host",
 ]
 
 MPI, PYTORCHDDP, TORCHRUN, SMDDP, XLA, PROCESS = "mpi", "pytorchddp", "torchrun", "smddp", "xla", "process"
+PARAMETER_SERVER = "parameter_server"
 MPI_FAMILY = (MPI, PYTORCHDDP, SMDDP)
 
 # In the order in which existing jobs with several flags are resolved.
@@ -32,6 +35,7 @@ _FLAGS = (
     ("sagemaker_torch_distributed_enabled", TORCHRUN),
     ("sagemaker_distributed_dataparallel_enabled", SMDDP),
     ("sagemaker_pytorch_xla_multi_worker_enabled", XLA),
+    ("sagemaker_parameter_server_enabled", PARAMETER_SERVER),
 )
 
 
@@ -71,7 +75,7 @@ def choose(job: Job) -> str:
 def processes_per_host(job: Job, devices: Devices) -> int:
     """How many ranks each host gets: the job's word, else one per GPU, per Neuron core, or one."""
     return (
-        _count(job.framework_parameters, "sagemaker_mpi_num_of_processes_per_host")
+        count_parameter(job.framework_parameters, "sagemaker_mpi_num_of_processes_per_host")
         or devices.gpus
         or devices.neurons
         or 1
@@ -80,17 +84,18 @@ def processes_per_host(job: Job, devices: Devices) -> int:
 
 def total_processes(settings: Settings) -> int:
     """`mpirun -np`: the job's word (mpi launcher only), else all slots."""
-    named = _count(settings.framework_parameters, "sagemaker_mpi_num_processes")
+    named = count_parameter(settings.framework_parameters, "sagemaker_mpi_num_processes")
     return named or settings.processes_per_host * len(settings.hosts)
 
 
-def _count(parameters: Mapping[str, Any], name: str) -> int | None:
+def count_parameter(parameters: Mapping[str, Any], name: str) -> int | None:
+    """A hyperparameter that counts something: None where it is not given."""
     value = parameters.get(name)
     if value is None or value == "":
         return None
     try:
-        count = int(value)
-    except (TypeError, ValueError, OverflowError):  # OverflowError: Infinity, which Python reads as JSON
+        count = int(value) if isinstance(value, (int, str)) and not isinstance(value, bool) else 0
+    except ValueError:
         count = 0
     if count < 1:
         raise JobError(f"hyperparameters.json: {name}: a whole number of at least 1 was expected, not {value!r}")
