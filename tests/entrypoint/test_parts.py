@@ -268,7 +268,7 @@ def test_efa_is_known_by_its_driver(tmp_path: Path, drivers: dict[str, str], exp
 
 def test_an_interface_that_is_not_there_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "eth7").mkdir()
-    assert network.choose_interface("eth7", "localhost", False, tmp_path) == "eth7"
-    assert network.choose_interface("eth8", "localhost", False, tmp_path) == "lo"
-    assert network.choose_interface("eth8", "no-such-host.invalid", False, tmp_path) == "eth8"
-    assert network.choose_interface("eth8", "no-such-host.invalid", True, tmp_path) == "lo"
+    assert network.choose_interface("eth7", ["localhost"], False, tmp_path) == "eth7"
+    assert network.choose_interface("eth8", ["localhost"], False, tmp_path) == "lo"
+    assert network.choose_interface("eth8", ["no-such-host.invalid"], False, tmp_path) == "eth8"
+    assert network.choose_interface("eth8", ["no-such-host.invalid"], True, tmp_path) == "lo"

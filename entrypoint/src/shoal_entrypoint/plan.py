@@ -93,7 +93,7 @@ def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Pl
     _check_entry(launcher, entry, devices)
     alone = len(job.resource.hosts) == 1
     master = network.reachable_name(job.master, alone)
-    interface = network.choose_interface(job.resource.network_interface, master, alone)
+    interface = network.choose_interface(job.resource.network_interface, _to_reach(job, master), alone)
     tools = {tool: shutil.which(tool) is not None for tool in ("smddprun", "smddpmprun")}
     exported = limits.leave_out(environment.sm_environment(job, paths, devices, interface, tools, sys.path))
     hosts = job.distribution_hosts if job.in_distribution else job.resource.hosts
@@ -136,6 +136,13 @@ def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Pl
     ordered = launcher != settings.TORCHRUN or torchrun.keeps_order(facts)
     members = {member: {**env, **told} for member, told in roles.items()}
     return Plan(launcher, list(hosts), count, _command_line(launcher, facts), env, ordered, members)
+
+
+def _to_reach(job: Job, master: str) -> list[str]:
+    """The hosts by which the interface is chosen: others, because one's own name often means the loopback interface."""
+    me = job.resource.current_host
+    others = [host for host in (master, *job.distribution_hosts[:2], *job.resource.hosts[:2]) if host != me]
+    return others or [master]
 
 
 def rank_environment(env: Mapping[str, str]) -> dict[str, str]:
