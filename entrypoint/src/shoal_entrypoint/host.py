@@ -72,8 +72,14 @@ def run(
 
 
 def _install(work: plan.Plan, entry: code.Entry, paths: Paths, supervisor: Supervisor) -> None:
-    for error_class, argv in code.installs(entry, paths.code):
-        finished = supervisor.run(argv, str(paths.code), work.env)
+    commands = code.installs(entry, paths.code)
+    env = work.env
+    if commands and env.get("CA_REPOSITORY_ARN"):
+        from shoal_entrypoint import package_index  # few jobs have their own, and each import costs milliseconds
+
+        env = {**env, **package_index.environment(env)}
+    for error_class, argv in commands:
+        finished = supervisor.run(argv, str(paths.code), env)
         if finished.returncode:
             raise _failed(error_class, argv, finished, work, supervisor)
     code.check_installed(entry, paths.code, work.env.get("PATH"))

@@ -15,7 +15,7 @@ _SIOCGIFADDR = 0x8915
 
 
 def choose_interface(named: str, hosts: Sequence[str], alone: bool, net: Path = Path("/sys/class/net")) -> str:
-    """The interface that resourceconfig.json names if it exists here, else the one that leads to the first of `hosts`."""
+    """The interface that resourceconfig.json names if it exists here, else the one that leads to `hosts`."""
     if (net / named).exists():
         return named
     return next(filter(None, map(_routing_to, hosts)), "lo" if alone else named)
