@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -117,3 +119,41 @@ def test_a_number_of_processes_of_another_kind_is_refused(cluster: MakeCluster, 
     name = "hyperparameters.json: sagemaker_mpi_num_of_processes_per_host"
     assert one.hosts[0].failure.startswith(f"{name}: a whole number of at least 1 was expected, not ")
     assert "\n" not in one.hosts[0].failure
+
+
+@pytest.fixture
+def one_cpu() -> Iterator[Path]:
+    """A real cgroup without a limit of its own, in one that may use one CPU."""
+    version_1 = Path("/sys/fs/cgroup/cpu")
+    outer = (version_1 if version_1.exists() else Path("/sys/fs/cgroup")) / f"shoal-test-{os.getpid()}"
+    inner = outer / "inner"
+    try:
+        inner.mkdir(parents=True)
+        if version_1.exists():
+            (outer / "cpu.cfs_quota_us").write_text("100000")
+        else:
+            (outer / "cpu.max").write_text("100000 100000")
+    except OSError as error:
+        pytest.skip(f"no cgroup can be made here: {error}")
+    else:
+        yield inner
+    finally:
+        for folder in (inner, outer):
+            if folder.exists():
+                folder.rmdir()
+
+
+def test_cpus_and_threads_follow_the_cgroup(cluster: MakeCluster, one_cpu: Path) -> None:
+    """Of the container, or of what it is nested in."""
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one CPU is all that this machine has")
+    one = cluster(1)
+    one.job({"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "2"}, RECORD)
+    # `ip netns exec` has put a bare /sys over this machine's.
+    version_1 = (
+        "mount -t tmpfs tmpfs /sys/fs/cgroup; mkdir /sys/fs/cgroup/cpu; mount -t cgroup -o cpu c /sys/fs/cgroup/cpu"
+    )
+    mount = version_1 if Path("/sys/fs/cgroup/cpu").exists() else "mount -t cgroup2 cgroup2 /sys/fs/cgroup"
+    one.hosts[0].start({}, f"{mount}; echo 0 > {one_cpu}/cgroup.procs")
+    assert one.wait() == [0], one.hosts[0].stderr
+    assert [(environ["SM_NUM_CPUS"], environ["OMP_NUM_THREADS"]) for _, environ in seen(one)] == [("1", "1")] * 2
