@@ -224,3 +224,41 @@ def test_a_line_without_an_end_is_passed_on_in_pieces() -> None:
     out = b"".join(tagger(b"x" * 1000) for _ in range(1000)) + tagger.rest()
     assert out.count(b"x") == 1_000_000
     assert len(out) < 1_001_000
+
+
+def test_a_command_learns_the_role_of_each_process(cluster: MakeCluster) -> None:
+    """And a shell that is the command of a server is ended with what it has started."""
+    one = cluster(1)
+    words = ["sh", "-c", "echo $0 $1; [ $0 != ps ] || { sleep 60; echo never; }", "$(ROLE_NAME)", "$(RANK)"]
+    one.job({**FLAG, "sagemaker_command": json.dumps(words)})
+    one.start({"SHOAL_PS_GRACE": "0.1"})
+    assert one.wait() == [0], one.hosts[0].stderr
+    assert lines(one.hosts[0]) == ["[algo-1:0] ps 0", "[algo-1:1] worker 1"]
+
+
+def test_a_group_of_the_hosts_can_have_servers_while_the_others_run_the_script(cluster: MakeCluster) -> None:
+    """The host that hears that workers have ended is none of theirs, and does not keep servers waiting."""
+    three = cluster(3)
+    groups = [
+        {"instance_group_name": "data", "instance_type": "ml.c5.xlarge", "hosts": ["algo-1"]},
+        {"instance_group_name": "gpu", "instance_type": "ml.m5.xlarge", "hosts": ["algo-2", "algo-3"]},
+    ]
+    script = (
+        "import os, time\nrole = os.environ.get('ROLE_NAME', 'other')\n"
+        "name = role + '-' + os.environ['RANK'] + '-' + os.environ['WORLD_SIZE']\n"
+        "open('/opt/ml/output/data/' + name, 'w').close()\nif role == 'ps':\n    time.sleep(60)\n"
+        "while role == 'other' and not os.path.exists('/opt/ml/code/go'):\n    time.sleep(0.02)\n"
+    )
+    flags = {**FLAG, "sagemaker_distribution_instance_groups": '["gpu"]'}
+    three.job(flags, script, resource={"instance_groups": groups})
+    for host, group in zip(three.hosts, ("data", "gpu", "gpu"), strict=True):
+        path = host.ml / "input" / "config" / "resourceconfig.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "current_group_name": group}))
+    three.start({"SHOAL_PS_GRACE": "0"})
+    until(lambda: (three.hosts[1].ml / "output" / "data" / "ps-0-3").exists())
+    until(lambda: processes_of(three.hosts[1]) == [])
+    assert three.hosts[1].alive
+    (three.hosts[0].code / "go").touch()
+    assert three.wait() == [0, 0, 0], three.hosts[1].stderr
+    found = [sorted(path.name for path in (host.ml / "output" / "data").iterdir()) for host in three.hosts]
+    assert found == [["other-0-3"], ["ps-0-3", "worker-1-3"], ["worker-2-3"]]

@@ -115,11 +115,12 @@ def _run_roles(
 ) -> Outcome:
     from shoal_entrypoint.roles import Roles  # few jobs have servers
 
-    failed = Roles(supervisor, channel, entry.is_python, work.env).run(work.argv, str(paths.code), work.members)
+    failed = Roles(supervisor, channel, entry.is_python, work.env).run(str(paths.code), work.members)
     if failed is not None:
         member, finished = failed
         here = f"rank {member.rank} ({member.role} {member.role_rank}) on {work.env['SM_CURRENT_HOST']}"
-        raise _failed("ExecuteUserScriptError", work.argv, finished, work, supervisor, here)
+        argv, _ = work.members[member]
+        raise _failed("ExecuteUserScriptError", argv, finished, work, supervisor, here)
     return SUCCESS if supervisor.abort is None else supervisor.abort
 
 

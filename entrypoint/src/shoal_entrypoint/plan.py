@@ -66,7 +66,8 @@ class Plan(NamedTuple):
     argv: list[str]
     env: dict[str, str]
     ordered: bool = True  # ranks are counted host by host
-    members: Mapping[Any, Mapping[str, str]] = {}  # servers and workers of this host, each with its environment
+    # Servers and workers of this host, each with its own command line and environment.
+    members: Mapping[Any, tuple[list[str], dict[str, str]]] = {}
 
     @property
     def uses_mpi(self) -> bool:
@@ -134,7 +135,8 @@ def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Pl
         env.update(RANK=str(index), WORLD_SIZE=str(len(hosts)), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
     facts = facts._replace(program=_program(launcher, entry, job, env))
     ordered = launcher != settings.TORCHRUN or torchrun.keeps_order(facts)
-    members = {member: {**env, **told} for member, told in roles.items()}
+    told = {member: {**env, **values} for member, values in roles.items()}
+    members = {member: (_program(launcher, entry, job, values), values) for member, values in told.items()}
     return Plan(launcher, list(hosts), count, _command_line(launcher, facts), env, ordered, members)
 
 

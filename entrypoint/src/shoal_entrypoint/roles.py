@@ -39,12 +39,12 @@ class Roles:
         self._asked = False  # the servers, to end
 
     def run(
-        self, argv: list[str], cwd: str, envs: Mapping[Member, Mapping[str, str]]
+        self, cwd: str, commands: Mapping[Member, tuple[list[str], dict[str, str]]]
     ) -> tuple[Member, Finished] | None:
         """Run them to their end; the one that failed, if one did. In a job that fails elsewhere, none did."""
         supervisor = self._supervisor
-        for member, env in envs.items():
-            tag = f"[{env['SM_CURRENT_HOST']}:{member.rank}] " if len(envs) > 1 else ""
+        for member, (argv, env) in commands.items():
+            tag = f"[{env['SM_CURRENT_HOST']}:{member.rank}] " if len(commands) > 1 else ""
             group = self._servers if member.is_server else self._workers
             group[member] = supervisor.start(argv, cwd, env, tag)
         supervisor.targets = self._targets
