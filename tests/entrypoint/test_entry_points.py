@@ -89,6 +89,15 @@ def test_a_command_from_the_environment_without_the_hyperparameters(cluster: Mak
     assert [told["argv"] for told in reports(one.hosts[0])] == [["./run", "two words", "end"]]
 
 
+def test_a_command_may_be_another_python(cluster: MakeCluster) -> None:
+    """It must not find the modules of the one that runs `train`."""
+    one = cluster(1)
+    one.job({"sagemaker_command": '["sh", "-c", "echo $PYTHONPATH"]'})
+    one.start({"PYTHONPATH": "/my/modules"})
+    assert one.wait() == [0], one.hosts[0].stderr
+    assert one.hosts[0].stdout == "/opt/ml/code:/my/modules\n"
+
+
 def test_a_command_without_any_file(cluster: MakeCluster) -> None:
     one = cluster(1)
     one.job({})

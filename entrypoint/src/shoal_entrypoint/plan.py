@@ -99,8 +99,6 @@ def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Pl
     exported = limits.leave_out(environment.sm_environment(job, paths, devices, interface, tools, sys.path))
     hosts = job.distribution_hosts if job.in_distribution else job.resource.hosts
     count = _processes(launcher, job, devices)
-    is_mpi = launcher in settings.MPI_FAMILY
-    torch = _torch_version(environ, sys.path)
     facts = settings.Settings(
         hosts=(master,) if alone else tuple(hosts),
         current_host=job.resource.current_host,
@@ -114,9 +112,9 @@ def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Pl
         exports=tuple(exported),
         smddprun=tools["smddprun"],
         smddpmprun=tools["smddpmprun"],
-        torch=torch,
+        torch=_torch_version(environ, sys.path),
         model_parallel=_model_parallel(job),
-        hostname_shim=_hostname_shim() if is_mpi else None,
+        hostname_shim=_hostname_shim() if launcher in settings.MPI_FAMILY else None,
     )
     roles = _roles(launcher, facts)
     env = environment.host_defaults(devices, interface, len(roles) or count)
@@ -124,20 +122,30 @@ def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Pl
     env.update(environ)
     env.update(environment.host_environment(job, master))
     env.update(exported)
-    env.update({} if torch is None else {"SM_DLC_TORCH_VERSION": torch})
-    if is_mpi:
-        env.setdefault("LD_LIBRARY_PATH", "")  # mpirun is told to pass it on, and warns when it cannot
-        env.update(_mpi_environment(paths, hosts))
-    if not is_mpi:  # ranks of mpirun find it in a file: see host.py
+    if launcher not in settings.MPI_FAMILY:  # ranks of mpirun find it in a file: see host.py
         env.update(handed_on)
-    if launcher == settings.PROCESS:
-        index = hosts.index(job.resource.current_host)
-        env.update(RANK=str(index), WORLD_SIZE=str(len(hosts)), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+    env.update(_launcher_environment(launcher, paths, facts, env))
+    if entry.kind == Kind.WORDS:  # may be another Python, which must not find this one's modules
+        env["PYTHONPATH"] = ":".join(filter(None, (str(paths.code), environ.get("PYTHONPATH"))))
     facts = facts._replace(program=_program(launcher, entry, job, env))
     ordered = launcher != settings.TORCHRUN or torchrun.keeps_order(facts)
     told = {member: {**env, **values} for member, values in roles.items()}
     members = {member: (_program(launcher, entry, job, values), values) for member, values in told.items()}
     return Plan(launcher, list(hosts), count, _command_line(launcher, facts), env, ordered, members)
+
+
+def _launcher_environment(
+    launcher: str, paths: Paths, facts: settings.Settings, env: Mapping[str, str]
+) -> dict[str, str]:
+    """What a launcher needs to start ranks, or a rank that is started without one."""
+    values = {} if facts.torch is None else {"SM_DLC_TORCH_VERSION": facts.torch}
+    if launcher in settings.MPI_FAMILY:
+        values["LD_LIBRARY_PATH"] = env.get("LD_LIBRARY_PATH", "")  # mpirun passes it on, and warns when it cannot
+        values.update(_mpi_environment(paths, facts.hosts))
+    if launcher == settings.PROCESS:
+        index = facts.hosts.index(facts.current_host) if len(facts.hosts) > 1 else 0
+        values.update(RANK=str(index), WORLD_SIZE=str(len(facts.hosts)), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+    return values
 
 
 def _to_reach(job: Job, master: str) -> list[str]:
