@@ -42,6 +42,7 @@ class Leader:
         self._hosts: dict[Link, str] = {}
         self._cards: dict[str, dict[str, Any]] = {}
         self._ready: set[str] = set()
+        self._with_workers: set[str] = set()  # by their cards
         self._finished: set[str] = set()
         self.all_finished = False  # every host's workers have ended
         self._done: set[str] = set()
@@ -65,6 +66,7 @@ class Leader:
             )
         self._wait_for(lambda: len(self._cards) > len(self._others), None)
         cards, self._cards = self._cards, {}  # nobody sends another before these have arrived
+        self._with_workers |= {host for host, one in cards.items() if one.get("workers")}
         self._broadcast("cards", cards=cards)
         return cards
 
@@ -132,7 +134,7 @@ class Leader:
 
     def _finish(self, host: str) -> None:
         self._finished.add(host)
-        if self._finished.issuperset(name for name, card in self._cards.items() if card.get("workers")):
+        if self._finished >= self._with_workers:
             self.all_finished = True
             self._broadcast("all_finished")
 
