@@ -14,6 +14,7 @@ from shoal.job.spec import FILE_SCHEME, JobFile, Request
 
 SUBMIT_DIRECTORY = "sagemaker_submit_directory"
 PROGRAM = "sagemaker_program"
+COMMAND = "sagemaker_command"
 
 # Everything else in a request is named in a note and passed over.
 _HONOURED = {
@@ -132,9 +133,15 @@ def missing_folders(job: JobFile, request: Request) -> list[Problem]:
         folder, program = job.local_path(directory), _decoded(request, PROGRAM)
         if not folder.is_dir():
             found.append(Problem(f"HyperParameters.{SUBMIT_DIRECTORY}", f"there is no folder {folder}"))
-        elif program is not None and not (folder / program).is_file():
+        elif program is not None and not _started_otherwise(request, program) and not (folder / program).is_file():
             found.append(Problem(f"HyperParameters.{PROGRAM}", f"there is no file {folder / program}"))
     return found
+
+
+def _started_otherwise(request: Request, program: str) -> bool:
+    """Whether the job starts a module, or a command instead of its program: neither need be a file of the folder."""
+    commands = (request.get("HyperParameters", {}).get(COMMAND), request.get("Environment", {}).get("SHOAL_COMMAND"))
+    return program.startswith("-m ") or any(commands)
 
 
 def without_effect(request: Request) -> list[str]:

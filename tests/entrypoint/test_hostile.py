@@ -26,7 +26,7 @@ WORDS = st.sampled_from(
     [
         *("algo-1", "algo-2", "", " ", "\0", "../../etc", "/", "-", "true", '"true"', "True", "[]", "{}", "null"),
         *("NaN", "1e999", "-1", "0", "9" * 5000, "train.py", "train.sh", "setup.py", "s3://b/k", "$(touch x)"),
-        *("'", '"', "\ud800", "é", "a\nb", "[" * 3000, "lo", "eth0", "mpi"),
+        *("'", '"', "\ud800", "é", "a\nb", "[" * 3000, "lo", "eth0", "mpi", "-m train"),
     ]
 )
 JSON = st.recursive(
@@ -45,6 +45,8 @@ FLAGS = (
     "sagemaker_torch_distributed_enabled",
     "sagemaker_pytorch_xla_multi_worker_enabled",
     "sagemaker_parameter_server_enabled",
+    "sagemaker_command",
+    "sagemaker_command_arguments",
     "sagemaker_distribution_instance_groups",
     "sagemaker_instance_type",
     "sagemaker_submit_directory",
@@ -99,6 +101,7 @@ VARIABLES = (
     *("SHOAL_SSH_PORT", "SHOAL_EFA", "SLURM_JOB_NODELIST", "SLURM_NODEID", "JOB_COMPLETION_INDEX", "PET_NNODES"),
     *("PET_NODE_RANK", "PET_MASTER_ADDR", "AWS_BATCH_JOB_NUM_NODES", "AWS_BATCH_JOB_NODE_INDEX"),
     *("SAGEMAKER_PROGRAM", "SAGEMAKER_SUBMIT_DIRECTORY", "SAGEMAKER_CONTAINER_LOG_LEVEL", "OMP_NUM_THREADS"),
+    "SHOAL_COMMAND",
 )
 # What an environment can hold.
 ENVIRON = st.dictionaries(
@@ -167,6 +170,7 @@ GOOD = b'{"current_host": "algo-1", "hosts": ["algo-1"]}'
 )
 @example(hyperparameters=b"[" * 100_000, resource=GOOD, inputs=None, environ={})
 @example(hyperparameters=b'{"sagemaker_program": "train.py"}', resource=GOOD, inputs=b"{", environ={})
+@example(hyperparameters=b'{"sagemaker_program": "train.py", "k": "\\u0000"}', resource=GOOD, inputs=None, environ={})
 @settings(
     max_examples=1000,
     derandomize="EXPLORE" not in os.environ,

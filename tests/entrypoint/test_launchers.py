@@ -136,5 +136,33 @@ def test_torchrun_names_the_master_only_with_several_hosts() -> None:
     assert two[5:] == ["--master_addr", "algo-1", "--master_port", "7777", "--node_rank", "1", "train.py"]
 
 
+@pytest.mark.parametrize(
+    ("options", "words", "ordered"),
+    [
+        (
+            "--max-restarts=3 --log-dir 'my logs' --tee 3",
+            ["--max-restarts=3", "--log-dir", "my logs", "--tee", "3"],
+            True,
+        ),
+        ("--rdzv-backend c10d", ["--rdzv-backend", "c10d"], False),
+        ("--rdzv_backend=c10d", ["--rdzv_backend=c10d"], False),
+        ("--rdzv-conf timeout=9;x", ["--rdzv-conf", "timeout=9;x"], True),
+        ("", [], True),
+        (None, [], True),
+    ],
+)
+def test_torchrun_s_options_come_last_before_the_script(options: str | None, words: list[str], ordered: bool) -> None:
+    given = settings(program=["-m", "a.b", "--lr", "1"], framework_parameters={torchrun.OPTIONS: options})
+    assert torchrun.argv(given)[-5 - len(words) :] == ["0", *words, "-m", "a.b", "--lr", "1"]
+    assert torchrun.keeps_order(given) is ordered
+
+
+@pytest.mark.parametrize("options", ["--tee '3", 7, ["--tee", "3"], True])
+def test_torchrun_options_that_cannot_be_read_are_shown(options: object) -> None:
+    with pytest.raises(JobError, match=f"^hyperparameters.json: {torchrun.OPTIONS}: .*: ") as caught:
+        torchrun.argv(settings(framework_parameters={torchrun.OPTIONS: options}))
+    assert "\n" not in caught.value.text
+
+
 def test_process_starts_the_script_itself() -> None:
     assert process.argv(settings(program=["python", "--", "train.py"])) == ["python", "--", "train.py"]

@@ -55,6 +55,13 @@ def job(program: str = "train.py", submit_directory: str | None = None) -> Job:
             ["PY", "-m", "train", "-n", "3"],
             ["PY", "-m", "mpi4py", "-m", "train", "-n", "3"],
         ),
+        (
+            "-m a.b",
+            ["setup.py"],
+            "module",
+            ["PY", "-m", "a.b", "-n", "3"],
+            ["PY", "-m", "mpi4py", "-m", "a.b", "-n", "3"],
+        ),
         ("a.sh", ["setup.py"], "command", ["/bin/sh", "-c", "./a.sh -n 3"], ["/bin/sh", "-c", "./a.sh -n 3"]),
         ("tool", [], "command", ["/bin/sh", "-c", "./tool -n 3"], ["/bin/sh", "-c", "./tool -n 3"]),
     ],
@@ -242,6 +249,32 @@ def test_cpu_limits(tmp_path: Path, files: dict[str, str], limit: float | None) 
 
 
 @pytest.mark.parametrize(
+    ("own", "files", "limit"),
+    [
+        ("0::/a/b", {"a/b/cpu.max": "max 100000", "a/cpu.max": "300000 100000"}, 3.0),
+        ("0::/a/b", {"a/b/cpu.max": "200000 100000", "a/cpu.max": "300000 100000"}, 2.0),
+        ("0::/a/b", {"c/cpu.max": "100000 100000"}, None),
+        ("0::/../outside", {"cpu.max": "150000 100000"}, 1.5),
+        (
+            "4:memory:/x\n1:cpu,cpuacct:/docker/1/job",
+            {"cpu,cpuacct/docker/1/cpu.cfs_quota_us": "250000", "cpu,cpuacct/docker/1/cpu.cfs_period_us": "100000"},
+            2.5,
+        ),
+        ("1:cpu:/a\n0::/", {"cpu/a/cpu.cfs_quota_us": "-1", "cpu/a/cpu.cfs_period_us": "100000"}, None),
+        ("4:memory:/x", {"cpu/x/cpu.cfs_quota_us": "100000", "cpu/x/cpu.cfs_period_us": "100000"}, None),
+        ("nonsense\n::", {}, None),
+    ],
+)
+def test_the_quotas_of_all_groups_around_count(
+    tmp_path: Path, own: str, files: dict[str, str], limit: float | None
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    assert devices.cgroup_cpu_limit(tmp_path, own) == limit
+
+
+@pytest.mark.parametrize(
     ("drivers", "expected"),
     [
         ({}, (False, False)),
@@ -261,7 +294,7 @@ def test_efa_is_known_by_its_driver(tmp_path: Path, drivers: dict[str, str], exp
 
 def test_an_interface_that_is_not_there_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "eth7").mkdir()
-    assert network.choose_interface("eth7", "localhost", False, tmp_path) == "eth7"
-    assert network.choose_interface("eth8", "localhost", False, tmp_path) == "lo"
-    assert network.choose_interface("eth8", "no-such-host.invalid", False, tmp_path) == "eth8"
-    assert network.choose_interface("eth8", "no-such-host.invalid", True, tmp_path) == "lo"
+    assert network.choose_interface("eth7", ["localhost"], False, tmp_path) == "eth7"
+    assert network.choose_interface("eth8", ["localhost"], False, tmp_path) == "lo"
+    assert network.choose_interface("eth8", ["no-such-host.invalid"], False, tmp_path) == "eth8"
+    assert network.choose_interface("eth8", ["no-such-host.invalid"], True, tmp_path) == "lo"

@@ -17,11 +17,14 @@ from shoal_entrypoint.outcome import JobError
 if TYPE_CHECKING:
     import tarfile  # imported where it is used: most jobs bring no archive, and each import costs milliseconds
 
-__all__ = ["Entry", "Kind", "check", "fetch", "find_entry", "installs"]
+__all__ = ["Entry", "Kind", "check", "check_installed", "fetch", "find_entry", "installs"]
 
 _NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._+-]*(/[A-Za-z0-9._+-]+)*")
 
 _LONGEST_NAME = 255
+
+# `-m package.module` as the program: no file name that was ever accepted begins like this.
+_MODULE = re.compile(r"-m\s+([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)")
 
 
 class Kind:
@@ -30,6 +33,8 @@ class Kind:
     PROGRAM = "program"  # train.py
     PACKAGE = "package"  # a setup.py stands beside it
     COMMAND = "command"  # train.sh or any executable
+    MODULE = "module"  # -m package.module
+    WORDS = "words"  # a command of the user's own, word by word
 
 
 class Entry(NamedTuple):
@@ -37,25 +42,43 @@ class Entry(NamedTuple):
 
     kind: str
     name: str
+    words: tuple[str, ...] = ()  # of a command of the user's own
 
     @property
     def module(self) -> str:
         """The module name of a package's entry point."""
         return self.name[: -len(".py")] if self.name.endswith(".py") else self.name
 
+    @property
+    def is_python(self) -> bool:
+        """Whether the process that is started is the user's own Python, not something that starts it."""
+        if self.kind == Kind.WORDS:
+            return Path(self.words[0]).name.startswith("python")
+        return self.kind != Kind.COMMAND
+
     def argv(self, arguments: list[str]) -> list[str]:
         """Start it as one process."""
+        if self.kind == Kind.WORDS:
+            return [*self.words, *arguments]
         if self.kind == Kind.COMMAND:
             return ["/bin/sh", "-c", " ".join(shlex.quote(word) for word in ["./" + self.name, *arguments])]
-        target = ["-m", self.module] if self.kind == Kind.PACKAGE else ["--", self.name]
-        return [sys.executable, *target, *arguments]
+        return [sys.executable, *(self._module or ["--", self.name]), *arguments]
 
     def mpi_argv(self, arguments: list[str]) -> list[str]:
         """Start it as one rank of an MPI job: mpi4py aborts all ranks when one raises."""
-        if self.kind == Kind.COMMAND:
+        if self.kind in (Kind.COMMAND, Kind.WORDS):
             return self.argv(arguments)
-        target = ["-m", self.module] if self.kind == Kind.PACKAGE else [self.name]
-        return [sys.executable, "-m", "mpi4py", *target, *arguments]
+        return [sys.executable, "-m", "mpi4py", *(self._module or [self.name]), *arguments]
+
+    def torchrun_argv(self, arguments: list[str]) -> list[str]:
+        """What torchrun is given to start as each of its ranks."""
+        if self.kind == Kind.WORDS:
+            return ["--no-python", *self.argv(arguments)]
+        return [*(self._module or [self.name]), *arguments]
+
+    @property
+    def _module(self) -> list[str]:
+        return ["-m", self.module] if self.kind in (Kind.PACKAGE, Kind.MODULE) else []
 
 
 def fetch(job: Job, code: Path) -> None:
@@ -84,7 +107,16 @@ def fetch(job: Job, code: Path) -> None:
 
 def find_entry(job: Job, code: Path) -> Entry:
     """Decide what kind of entry point the job names."""
+    if job.command:
+        from shoal_entrypoint import command  # few jobs have one
+
+        return Entry(Kind.WORDS, job.program, command.place(job.command, code, os.environ.get("PATH")))
     name = job.program
+    module = _MODULE.fullmatch(name)
+    if module:
+        return Entry(Kind.MODULE, module.group(1))
+    if name.startswith("-m"):
+        raise JobError(f"sagemaker_program: {name!r}: after -m, a module's name was expected, as in -m package.train")
     parts = name.split("/")
     if not _NAME.fullmatch(name) or any(part in (".", "..") or len(part) > _LONGEST_NAME for part in parts):
         raise JobError(
@@ -100,6 +132,8 @@ def find_entry(job: Job, code: Path) -> Entry:
 
 def check(entry: Entry, code: Path) -> None:
     """Make sure that the entry point is there before anything is started, and executable if it is run as a command."""
+    if entry.kind in (Kind.MODULE, Kind.WORDS):
+        return  # may come with the requirements: see check_installed
     path = code / entry.name
     # A package's module may live anywhere that its setup.py says.
     if not path.is_file() and entry.kind != Kind.PACKAGE:
@@ -122,13 +156,22 @@ def _make_executable(path: Path) -> None:
         ) from error
 
 
+def check_installed(entry: Entry, code: Path, path: str | None) -> None:
+    """Make sure, once the requirements are installed, that the words of a command begin with one on this host."""
+    if entry.kind == Kind.WORDS:
+        from shoal_entrypoint import command  # few jobs have one
+
+        command.require(entry.words, code, path)
+
+
 def installs(entry: Entry, code: Path) -> list[tuple[str, list[str]]]:
     """The pip commands to run in the code folder first, each with the error class its failure is reported as."""
     pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
     requirements = ["-r", "requirements.txt"] if (code / "requirements.txt").exists() else []
-    if entry.kind == Kind.PACKAGE:
+    packaged = entry.kind in (Kind.MODULE, Kind.WORDS) and (code / "setup.py").exists()
+    if entry.kind == Kind.PACKAGE or packaged:
         return [("InstallModuleError", [*pip, ".", *requirements])]
-    if entry.kind == Kind.PROGRAM and requirements:
+    if entry.kind != Kind.COMMAND and requirements:
         return [("InstallRequirementsError", [*pip, *requirements])]
     return []
 

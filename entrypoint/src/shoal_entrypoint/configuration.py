@@ -74,6 +74,8 @@ class Job(NamedTuple):
     framework_module: str | None
     distribution_groups: tuple[str, ...]
     distribution_hosts: tuple[str, ...]
+    command: tuple[str, ...] = ()  # instead of a program: see command.py
+    command_arguments: bool = True  # whether the command gets the hyperparameters as arguments
 
     @property
     def master(self) -> str:
@@ -186,7 +188,8 @@ def load_job(config: Path, resource: Resource, environ: Mapping[str, str]) -> Jo
     decoded = hyperparameters.decode(given)
     _check_text(path, decoded)
     user, reserved = hyperparameters.split(decoded)
-    program = environ.get("SAGEMAKER_PROGRAM") or reserved.get("sagemaker_program")
+    command = _command(path, reserved, environ)
+    program = " ".join(command) or environ.get("SAGEMAKER_PROGRAM") or reserved.get("sagemaker_program")
     if not program or not isinstance(program, str):
         raise JobError(
             f"{path}: sagemaker_program: missing. Name the script to run there, or in the environment variable"
@@ -210,7 +213,21 @@ def load_job(config: Path, resource: Resource, environ: Mapping[str, str]) -> Jo
         framework_module=environ.get("SAGEMAKER_TRAINING_MODULE"),
         distribution_groups=groups,
         distribution_hosts=_distribution_hosts(groups, resource),
+        command=command,
+        command_arguments=_is_on(reserved.get("sagemaker_command_arguments", True)),
     )
+
+
+def _command(path: Path, reserved: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The words of a command that takes the place of the program; none in most jobs."""
+    where, value = "SHOAL_COMMAND", environ.get("SHOAL_COMMAND") or None
+    if value is None:
+        where, value = f"{path}: sagemaker_command", reserved.get("sagemaker_command")
+    if value is None or value == "":
+        return ()
+    from shoal_entrypoint import command  # few jobs have one, and each import costs milliseconds
+
+    return command.parse(where, value)
 
 
 def _hyperparameters(config: Path, environ: Mapping[str, str]) -> tuple[Path, dict[str, Any]]:
@@ -220,7 +237,7 @@ def _hyperparameters(config: Path, environ: Mapping[str, str]) -> tuple[Path, di
     if text is not None and not path.exists():
         return Path("SHOAL_HPS"), parse_object(Path("SHOAL_HPS"), text)
     # Whoever names the script in the environment may have nothing else to say.
-    return path, read_object(path, required=not environ.get("SAGEMAKER_PROGRAM"))
+    return path, read_object(path, required=not (environ.get("SAGEMAKER_PROGRAM") or environ.get("SHOAL_COMMAND")))
 
 
 def number(environ: Mapping[str, str], name: str, default: float) -> float:

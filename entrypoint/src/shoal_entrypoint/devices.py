@@ -40,20 +40,47 @@ def probe(instance_type: str, environ: Mapping[str, str]) -> Devices:
 
 
 def allowed_cpus(cgroup: Path) -> int:
-    """CPUs this container may use: its affinity mask, bounded by its cgroup quota."""
+    """CPUs this container may use: its affinity mask, bounded by the quotas of its cgroup and of those around it."""
     count = len(os.sched_getaffinity(0))
-    limit = cgroup_cpu_limit(cgroup)
+    try:
+        own = Path("/proc/self/cgroup").read_text()
+    except OSError:
+        own = ""
+    limit = cgroup_cpu_limit(cgroup, own)
     return count if limit is None else max(1, min(count, int(limit)))
 
 
-def cgroup_cpu_limit(cgroup: Path) -> float | None:
-    """CPU quota in CPUs (v2: cpu.max, v1: cpu.cfs_*_us), or None when there is none."""
+def cgroup_cpu_limit(cgroup: Path, own: str = "") -> float | None:
+    """The lowest CPU quota, in CPUs, that binds a process whose /proc/self/cgroup is `own`; None when there is none.
+
+    In a container, the root of what is mounted is mostly the container's own group; elsewhere (Slurm, a nested
+    container that shares the host's view) it lies deeper, and every group above it binds as well.
+    """
+    groups = {cgroup: "/", cgroup / "cpu": "/", cgroup / "cpu,cpuacct": "/"}
+    for line in own.splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        roots = [cgroup] if not controllers else [cgroup / "cpu", cgroup / "cpu,cpuacct"]
+        if not controllers or "cpu" in controllers.split(","):
+            groups.update(dict.fromkeys(roots, path))
+    limits = [_quota(folder) for root, path in groups.items() for folder in _upwards(root, path)]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _upwards(root: Path, path: str) -> list[Path]:
+    """A group's folder and all above it, some of which the mount may not show."""
+    parts = [part for part in path.split("/") if part not in ("", "..")]
+    return [root.joinpath(*parts[:count]) for count in range(len(parts), -1, -1)]
+
+
+def _quota(folder: Path) -> float | None:
+    """One group's quota (v2: cpu.max, v1: cpu.cfs_*_us)."""
     try:
-        quota, period = (cgroup / "cpu.max").read_text().split()
+        quota, period = (folder / "cpu.max").read_text().split()
     except (OSError, ValueError):
         try:
-            quota = (cgroup / "cpu" / "cpu.cfs_quota_us").read_text().strip()
-            period = (cgroup / "cpu" / "cpu.cfs_period_us").read_text().strip()
+            quota = (folder / "cpu.cfs_quota_us").read_text().strip()
+            period = (folder / "cpu.cfs_period_us").read_text().strip()
         except OSError:
             return None
     try:

@@ -89,7 +89,8 @@ def host_environment(job: Job, master: str) -> dict[str, str]:
 
 def host_defaults(devices: Devices, interface: str, local_world_size: int) -> dict[str, str]:
     """Settings that a user's own value always beats."""
-    values = {"NCCL_SOCKET_IFNAME": interface, "GLOO_SOCKET_IFNAME": interface, "NCCL_DEBUG": "WARN"}
+    values = dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), interface)
+    values["NCCL_DEBUG"] = "WARN"
     if not devices.infiniband:
         values["NCCL_IB_DISABLE"] = "1"
     if local_world_size > 1:
@@ -99,7 +100,10 @@ def host_defaults(devices: Devices, interface: str, local_world_size: int) -> di
 
 
 def _module_name(job: Job) -> str:
-    return job.program[: -len(".py")] if job.program.endswith(".py") else job.program
+    name = job.command[0] if job.command else job.program
+    if name.startswith("-m"):
+        return name[len("-m") :].strip()
+    return name[: -len(".py")] if name.endswith(".py") else name
 
 
 def _groups_by_name(job: Job) -> dict[str, Any]:

@@ -16,8 +16,11 @@ _OUR_FRAMES = ('File "<frozen runpy>"', "/mpi4py/__main__.py", "/mpi4py/run.py")
 _TORCH_LOG = re.compile(r"[IWE]\d{4} \d\d:\d\d:\d\d")
 
 
-def explain(stdout: Capture, stderr: Capture, host_of: Callable[[int], str] | None) -> str:
-    """The message about a failed command; `host_of` tells where a rank ran, for commands that start ranks."""
+def explain(stdout: Capture, stderr: Capture, host_of: Callable[[int], str] | None, here: str | None = None) -> str:
+    """The message about a failed command; `host_of` tells where a rank ran, for commands that start ranks.
+
+    `here` says which rank it was, for commands that are one.
+    """
     cause = torchrun_cause(stderr.tail()) if host_of else None
     if host_of and cause:
         return _torchrun(stderr, cause[0], f"rank {cause[0]} on {host_of(cause[0])}")
@@ -26,7 +29,7 @@ def explain(stdout: Capture, stderr: Capture, host_of: Callable[[int], str] | No
     if traceback is None and rank is None:
         rank = stderr.first_rank()
         traceback = stderr.traceback(rank)
-    where = [] if rank is None or host_of is None else [f"rank {rank} on {host_of(rank)}"]
+    where = [here] if here else [] if rank is None or host_of is None else [f"rank {rank} on {host_of(rank)}"]
     if traceback is not None:
         return "\n".join([_exception(traceback), *where, shorten(traceback)])
     lines = stderr.rank_lines(rank, _LAST_LINES) or stderr.rank_lines(None, _LAST_LINES)

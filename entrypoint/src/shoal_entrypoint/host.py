@@ -17,7 +17,7 @@ from shoal_entrypoint.control.terms import host_timeout
 from shoal_entrypoint.control.worker import Worker
 from shoal_entrypoint.explain import explain
 from shoal_entrypoint.failure import command_failure, to_exit_code
-from shoal_entrypoint.launchers.settings import MPI_FAMILY, PROCESS, TORCHRUN, choose
+from shoal_entrypoint.launchers.settings import MPI_FAMILY, PARAMETER_SERVER, PROCESS, TORCHRUN, choose
 from shoal_entrypoint.outcome import SUCCESS, JobError, Outcome, stopped_early
 from shoal_entrypoint.paths import Paths
 from shoal_entrypoint.supervise import Finished, Supervisor
@@ -40,7 +40,8 @@ def run(
     if choose(job) in MPI_FAMILY:
         paths = paths.make_run()
     held = ports.for_ssh(environ) if shares_mpi and not leads else None
-    cards = channel.exchange(_card(paths, shares_mpi, held))
+    card = {"workers": "yes"} if choose(job) == PARAMETER_SERVER else _card(paths, shares_mpi, held)
+    cards = channel.exchange(card)
     code.fetch(job, paths.code)
     entry = code.find_entry(job, paths.code)
     code.check(entry, paths.code)
@@ -56,10 +57,7 @@ def run(
         remote.save(paths.run / "rank.env", {**plan.rank_environment(work.env), **handed_on})
         if leads or not shares_mpi:
             ssh.require("mpirun", "openmpi-bin")
-    for error_class, argv in code.installs(entry, paths.code):
-        finished = supervisor.run(argv, str(paths.code), work.env)
-        if finished.returncode:
-            raise _failed(error_class, argv, finished, work, supervisor)
+    _install(work, entry, paths, supervisor)
     if shares_mpi:
         _prepare_ssh(paths, supervisor, cards, work, held, host_timeout(environ))
         supervisor.targets = lambda: processes.ranks(os.getpid())
@@ -68,6 +66,26 @@ def run(
         raise stopped_early(supervisor.stop)
     if not work.leads(me):
         return SUCCESS  # its ranks are the first host's business; sshd serves until the job is settled
+    if work.members:
+        return _run_roles(work, entry, paths, supervisor, channel)
+    return _run_command(work, entry, paths, supervisor)
+
+
+def _install(work: plan.Plan, entry: code.Entry, paths: Paths, supervisor: Supervisor) -> None:
+    commands = code.installs(entry, paths.code)
+    env = work.env
+    if commands and env.get("CA_REPOSITORY_ARN"):
+        from shoal_entrypoint import package_index  # few jobs have their own, and each import costs milliseconds
+
+        env = {**env, **package_index.environment(env)}
+    for error_class, argv in commands:
+        finished = supervisor.run(argv, str(paths.code), env)
+        if finished.returncode:
+            raise _failed(error_class, argv, finished, work, supervisor)
+    code.check_installed(entry, paths.code, work.env.get("PATH"))
+
+
+def _run_command(work: plan.Plan, entry: code.Entry, paths: Paths, supervisor: Supervisor) -> Outcome:
     supervisor.targets = lambda: _targets(work, entry, supervisor.command)
     finished = supervisor.run(work.argv, str(paths.code), work.env)
     if supervisor.abort is not None:
@@ -86,6 +104,24 @@ def _shares_mpi(job: Job) -> bool:
             " or start the ranks with torchrun (sagemaker_torch_distributed_enabled)"
         )
     return shares
+
+
+def _run_roles(
+    work: plan.Plan,
+    entry: code.Entry,
+    paths: Paths,
+    supervisor: Supervisor,
+    channel: Alone | Leader | Worker,
+) -> Outcome:
+    from shoal_entrypoint.roles import Roles  # few jobs have servers
+
+    failed = Roles(supervisor, channel, entry.is_python, work.env).run(str(paths.code), work.members)
+    if failed is not None:
+        member, finished = failed
+        here = f"rank {member.rank} ({member.role} {member.role_rank}) on {work.env['SM_CURRENT_HOST']}"
+        argv, _ = work.members[member]
+        raise _failed("ExecuteUserScriptError", argv, finished, work, supervisor, here)
+    return SUCCESS if supervisor.abort is None else supervisor.abort
 
 
 def _card(paths: Paths, shares_mpi: bool, held: ports.Held | None) -> dict[str, object]:
@@ -125,23 +161,34 @@ def _prepare_ssh(
 def _targets(work: plan.Plan, entry: code.Entry, command: int | None) -> list[int]:
     """Who gets SIGTERM first.
 
-    The ranks themselves, because mpirun would kill them one second after passing it on, torchrun after 30. A shell
-    script: all of it, because a shell that waits for a command acts on no signal. A Python script: only it, because its
-    data loaders would die under its hands; what it leaves behind is ended afterwards.
+    The ranks themselves, because mpirun would kill them one second after passing it on, torchrun after 30 (also a
+    torchrun that a command of the user's own starts). A shell script, or another command: all of it, because a shell
+    that waits for a command acts on no signal. A Python script: only it, because its data loaders would die under its
+    hands; what it leaves behind is ended afterwards.
     """
     below = processes.descendants(os.getpid())
-    if work.launcher != PROCESS:
-        return processes.ranks(os.getpid()) or below
-    return below if entry.kind == code.Kind.COMMAND else [pid for pid in below if pid == command]
+    if work.launcher != PROCESS or entry.kind == code.Kind.WORDS:
+        ranks = processes.ranks(os.getpid())
+        if ranks or work.launcher != PROCESS:
+            return ranks or below
+    return [pid for pid in below if pid == command] if entry.is_python else below
 
 
-def _failed(error_class: str, argv: list[str], finished: Finished, work: plan.Plan, supervisor: Supervisor) -> JobError:
+def _failed(
+    error_class: str,
+    argv: list[str],
+    finished: Finished,
+    work: plan.Plan,
+    supervisor: Supervisor,
+    here: str | None = None,
+) -> JobError:
     exit_code = to_exit_code(finished.returncode or 0)
     cause = torchrun_cause(finished.stderr.tail()) if work.launcher == TORCHRUN else None
     if cause is not None:
         exit_code = to_exit_code(cause[1]) or exit_code  # torchrun itself always ends with 1
-    message = explain(finished.stdout, finished.stderr, None if work.launcher == PROCESS else work.host_of)
-    if len(work.hosts) > 1 and work.launcher == PROCESS:
+    single = work.launcher in (PROCESS, PARAMETER_SERVER)
+    message = explain(finished.stdout, finished.stderr, None if single else work.host_of, here)
+    if len(work.hosts) > 1 and single and here is None:
         message = f"{message}\non {work.env['SM_CURRENT_HOST']}"
     if supervisor.stop is not None:
         name = signal.Signals(supervisor.stop).name

@@ -17,6 +17,8 @@ _RESERVED = {"_tuning_objective_metric", "default_user_module_name"}
 # Reserved keys that `train` consumes itself; the remaining reserved ones are reported as SM_FRAMEWORK_PARAMS.
 _CONSUMED = {
     "sagemaker_program",
+    "sagemaker_command",
+    "sagemaker_command_arguments",
     "sagemaker_submit_directory",
     "sagemaker_enable_cloudwatch_metrics",
     "sagemaker_container_log_level",

@@ -7,17 +7,18 @@ import os
 import socket
 import struct
 from pathlib import Path
+from typing import Sequence
 
 __all__ = ["addresses", "choose_interface", "own_address", "own_addresses", "reachable_name"]
 
 _SIOCGIFADDR = 0x8915
 
 
-def choose_interface(named: str, master: str, alone: bool, net: Path = Path("/sys/class/net")) -> str:
-    """The interface that resourceconfig.json names if it exists here, else the one that routes to the master."""
+def choose_interface(named: str, hosts: Sequence[str], alone: bool, net: Path = Path("/sys/class/net")) -> str:
+    """The interface that resourceconfig.json names if it exists here, else the one that leads to `hosts`."""
     if (net / named).exists():
         return named
-    return _routing_to(master) or ("lo" if alone else named)
+    return next(filter(None, map(_routing_to, hosts)), "lo" if alone else named)
 
 
 def reachable_name(host: str, alone: bool) -> str:

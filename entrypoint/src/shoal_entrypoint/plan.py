@@ -28,6 +28,7 @@ _ARGV = {
     settings.PYTORCHDDP: smddp.argv,
     settings.TORCHRUN: torchrun.argv,
     settings.PROCESS: process.argv,
+    settings.PARAMETER_SERVER: process.argv,
 }
 
 # Values of one host that `mpirun -x` carries to the others, where they are wrong.
@@ -64,6 +65,9 @@ class Plan(NamedTuple):
     processes_per_host: int
     argv: list[str]
     env: dict[str, str]
+    ordered: bool = True  # ranks are counted host by host
+    # Servers and workers of this host, each with its own command line and environment.
+    members: Mapping[Any, tuple[list[str], dict[str, str]]] = {}
 
     @property
     def uses_mpi(self) -> bool:
@@ -76,57 +80,79 @@ class Plan(NamedTuple):
 
     def host_of(self, rank: int) -> str:
         """The host that runs a rank: mpirun fills one host's slots after the other."""
+        if not self.ordered:
+            return f"one of {', '.join(self.hosts)}"
         return self.hosts[min(rank // self.processes_per_host, len(self.hosts) - 1)]
 
 
 def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Plan:
     """Probe this host and decide."""
     launcher = settings.choose(job)
-    _check_entry(launcher, entry)
     handed_on = secret.for_ranks(environ)
     environ = {name: value for name, value in environ.items() if name not in _INHERITED and name not in secret.NAMES}
     devices = probes.probe(job.resource.current_instance_type, environ)
+    _check_entry(launcher, entry, devices)
     alone = len(job.resource.hosts) == 1
     master = network.reachable_name(job.master, alone)
-    interface = network.choose_interface(job.resource.network_interface, master, alone)
-    arguments = hyperparameters.to_arguments(job.user_hyperparameters)
+    interface = network.choose_interface(job.resource.network_interface, _to_reach(job, master), alone)
     tools = {tool: shutil.which(tool) is not None for tool in ("smddprun", "smddpmprun")}
     exported = limits.leave_out(environment.sm_environment(job, paths, devices, interface, tools, sys.path))
     hosts = job.distribution_hosts if job.in_distribution else job.resource.hosts
-    count = 1 if launcher == settings.PROCESS else settings.processes_per_host(job, devices)
-    is_mpi = launcher in settings.MPI_FAMILY
-    torch = _torch_version(environ, sys.path)
+    count = _processes(launcher, job, devices)
     facts = settings.Settings(
-        hosts=(master,) if alone else hosts,
+        hosts=(master,) if alone else tuple(hosts),
         current_host=job.resource.current_host,
         processes_per_host=count,
         interface=interface,
         instance_type=job.instance_type,
         efa=devices.efa,
-        program=_program(launcher, entry, arguments),
+        program=[],  # below: a command may name variables
         user_environment=environ,
         framework_parameters=job.framework_parameters,
         exports=tuple(exported),
         smddprun=tools["smddprun"],
         smddpmprun=tools["smddpmprun"],
-        torch=torch,
+        torch=_torch_version(environ, sys.path),
         model_parallel=_model_parallel(job),
-        hostname_shim=_hostname_shim() if is_mpi else None,
+        hostname_shim=_hostname_shim() if launcher in settings.MPI_FAMILY else None,
     )
-    env = {**environment.host_defaults(devices, interface, count), **settings.environment_additions(launcher, facts)}
+    roles = _roles(launcher, facts)
+    env = environment.host_defaults(devices, interface, len(roles) or count)
+    env.update(settings.environment_additions(launcher, facts))
     env.update(environ)
     env.update(environment.host_environment(job, master))
     env.update(exported)
-    env.update({} if torch is None else {"SM_DLC_TORCH_VERSION": torch})
-    if is_mpi:
-        env.setdefault("LD_LIBRARY_PATH", "")  # mpirun is told to pass it on, and warns when it cannot
-        env.update(_mpi_environment(paths, hosts))
-    if not is_mpi:  # ranks of mpirun find it in a file: see host.py
+    if launcher not in settings.MPI_FAMILY:  # ranks of mpirun find it in a file: see host.py
         env.update(handed_on)
+    env.update(_launcher_environment(launcher, paths, facts, env))
+    if entry.kind == Kind.WORDS:  # may be another Python, which must not find this one's modules
+        env["PYTHONPATH"] = ":".join(filter(None, (str(paths.code), environ.get("PYTHONPATH"))))
+    facts = facts._replace(program=_program(launcher, entry, job, env))
+    ordered = launcher != settings.TORCHRUN or torchrun.keeps_order(facts)
+    told = {member: {**env, **values} for member, values in roles.items()}
+    members = {member: (_program(launcher, entry, job, values), values) for member, values in told.items()}
+    return Plan(launcher, list(hosts), count, _command_line(launcher, facts), env, ordered, members)
+
+
+def _launcher_environment(
+    launcher: str, paths: Paths, facts: settings.Settings, env: Mapping[str, str]
+) -> dict[str, str]:
+    """What a launcher needs to start ranks, or a rank that is started without one."""
+    values = {} if facts.torch is None else {"SM_DLC_TORCH_VERSION": facts.torch}
+    if launcher in settings.MPI_FAMILY:
+        values["LD_LIBRARY_PATH"] = env.get("LD_LIBRARY_PATH", "")  # mpirun passes it on, and warns when it cannot
+        values.update(_mpi_environment(paths, facts.hosts))
     if launcher == settings.PROCESS:
-        index = hosts.index(job.resource.current_host)
-        env.update(RANK=str(index), WORLD_SIZE=str(len(hosts)), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
-    return Plan(launcher, list(hosts), count, _ARGV[launcher](facts), env)
+        index = facts.hosts.index(facts.current_host) if len(facts.hosts) > 1 else 0
+        values.update(RANK=str(index), WORLD_SIZE=str(len(facts.hosts)), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+    return values
+
+
+def _to_reach(job: Job, master: str) -> list[str]:
+    """The hosts by which the interface is chosen: others, because one's own name often means the loopback interface."""
+    me = job.resource.current_host
+    others = [host for host in (master, *job.distribution_hosts[:2], *job.resource.hosts[:2]) if host != me]
+    return others or [master]
 
 
 def rank_environment(env: Mapping[str, str]) -> dict[str, str]:
@@ -134,7 +160,34 @@ def rank_environment(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if name in _PER_HOST or not _SHELL_NAME.fullmatch(name)}
 
 
-def _check_entry(launcher: str, entry: Entry) -> None:
+def _processes(launcher: str, job: Job, devices: probes.Devices) -> int:
+    if launcher == settings.PROCESS:
+        return 1
+    return devices.gpus if launcher == settings.XLA else settings.processes_per_host(job, devices)
+
+
+def _roles(launcher: str, facts: settings.Settings) -> dict[Any, dict[str, str]]:
+    if launcher != settings.PARAMETER_SERVER:
+        return {}
+    from shoal_entrypoint.launchers import parameter_server  # few jobs ask for it
+
+    here = facts.current_host if len(facts.hosts) > 1 else facts.hosts[0]
+    return parameter_server.environments(facts, here)
+
+
+def _command_line(launcher: str, facts: settings.Settings) -> list[str]:
+    if launcher == settings.XLA:
+        from shoal_entrypoint.launchers import xla  # next to no job asks for it
+
+        return xla.argv(facts)
+    return _ARGV[launcher](facts)
+
+
+def _check_entry(launcher: str, entry: Entry, devices: probes.Devices) -> None:
+    if launcher == settings.XLA:
+        from shoal_entrypoint.launchers import xla  # next to no job asks for it
+
+        xla.check(entry, devices)
     if launcher != settings.TORCHRUN:
         return
     if entry.kind == Kind.COMMAND:
@@ -145,10 +198,18 @@ def _check_entry(launcher: str, entry: Entry) -> None:
         )
 
 
-def _program(launcher: str, entry: Entry, arguments: list[str]) -> list[str]:
+def _program(launcher: str, entry: Entry, job: Job, env: Mapping[str, str]) -> list[str]:
+    arguments = hyperparameters.to_arguments(job.user_hyperparameters)
+    if entry.kind == Kind.WORDS:
+        from shoal_entrypoint import command  # few jobs have one
+
+        entry = entry._replace(words=tuple(command.expand(entry.words, env)))
+        arguments = arguments if job.command_arguments else []
     if launcher in settings.MPI_FAMILY:
         return entry.mpi_argv(arguments)
-    return [entry.name, *arguments] if launcher == settings.TORCHRUN else entry.argv(arguments)
+    if launcher in (settings.TORCHRUN, settings.XLA):
+        return entry.torchrun_argv(arguments)
+    return entry.argv(arguments)
 
 
 def _hostname_shim() -> str | None:

@@ -45,6 +45,7 @@ class Finished:
         self.bytes = 0
         self.stdout = Capture()
         self.stderr = Capture()
+        self.pipes: dict[Any, tuple[int, Capture]] = {}  # that are still open
 
 
 class Supervisor:
@@ -138,29 +139,37 @@ class Supervisor:
 
     def run(self, argv: list[str], cwd: str, env: Mapping[str, str]) -> Finished:
         """Run a command to its end, with its output passed on byte for byte; nothing of it is left running."""
-        popen = self._popen(argv, cwd, env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        child = Finished(popen.pid)
-        self._children[popen.pid] = child
-        popen.returncode = 0
-        open_pipes = {popen.stdout: (1, child.stdout), popen.stderr: (2, child.stderr)}
-        for pipe, (target, capture) in list(open_pipes.items()):
-            self._pass_on(pipe, target, capture, child, open_pipes)
+        child = self.start(argv, cwd, env)
         self.command = child.pid
         self.wait(lambda: child.returncode is not None)
         self.command = None
         self.clean_up()
-        # Every writer is gone, so end of file is near. Output still on its way is waited for, silence is not.
+        self.finish(child)
+        return child
+
+    def start(self, argv: list[str], cwd: str, env: Mapping[str, str], tag: str = "") -> Finished:
+        """Start a command whose output is passed on, byte for byte, or line by line with `tag` before each."""
+        popen = self._popen(argv, cwd, env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        child = Finished(popen.pid)
+        self._children[popen.pid] = child
+        popen.returncode = 0
+        child.pipes = {popen.stdout: (1, child.stdout), popen.stderr: (2, child.stderr)}
+        for pipe, (target, capture) in list(child.pipes.items()):
+            self._pass_on(pipe, target, capture, child, tag)
+        return child
+
+    def finish(self, child: Finished) -> None:
+        """Take the rest of the output of a command that has ended."""
+        # Its writers are gone, so end of file is near. Output still on its way is waited for, silence is not.
         seen = -1
-        while open_pipes and child.bytes > seen:
+        while child.pipes and child.bytes > seen:
             seen = child.bytes
-            self.wait(lambda: not open_pipes, timeout=LEFTOVER_GRACE_SECONDS)
-        for pipe in list(open_pipes):
+            self.wait(lambda: not child.pipes, timeout=LEFTOVER_GRACE_SECONDS)
+        for pipe in list(child.pipes):
             self.unwatch(pipe)
-            if pipe is not None:
-                pipe.close()
+            pipe.close()
         child.stdout.finish()
         child.stderr.finish()
-        return child
 
     def clean_up(self) -> None:
         """End every process below this one: SIGTERM, a grace (the rest of it, if the job was stopped), SIGKILL."""
@@ -187,11 +196,17 @@ class Supervisor:
                 reason = refused(argv, env)
             raise JobError(f"{argv[0]}: cannot be started: {reason}") from error
 
-    def _pass_on(self, pipe: Any, target: int, capture: Capture, child: Finished, open_pipes: dict[Any, Any]) -> None:
+    def _pass_on(self, pipe: Any, target: int, capture: Capture, child: Finished, tag: str) -> None:
         fd = pipe.fileno()
         os.set_blocking(fd, False)
         with contextlib.suppress(OSError):  # only for fewer wake-ups; an unprivileged user's pipe budget may be spent
             fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_BYTES)
+
+        tagger = None
+        if tag:
+            from shoal_entrypoint.tagging import Tagger  # in few jobs do ranks share a stream
+
+            tagger = Tagger(tag)
 
         def readable() -> None:
             try:
@@ -199,13 +214,14 @@ class Supervisor:
             except BlockingIOError:
                 return
             if chunk:
-                _write_all(target, chunk)
+                _write_all(target, tagger(chunk) if tagger else chunk)
                 capture.feed(chunk)
                 child.bytes += len(chunk)
                 return
+            _write_all(target, tagger.rest() if tagger else b"")
             self.unwatch(pipe)
             pipe.close()
-            del open_pipes[pipe]
+            del child.pipes[pipe]
 
         self.watch(pipe, readable)
 

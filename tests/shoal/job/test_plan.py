@@ -163,3 +163,22 @@ def test_fields_without_effect_are_named(request_: Request) -> None:
     request_["CheckpointConfig"] = {"S3Uri": "s3://b/c"}
     request_["StoppingCondition"]["MaxWaitTimeInSeconds"] = 99
     assert local.without_effect(request_) == ["CheckpointConfig", "StoppingCondition.MaxWaitTimeInSeconds"]
+
+
+@pytest.mark.parametrize(
+    ("hyperparameters", "environment", "problems"),
+    [
+        ({"sagemaker_program": "train.py"}, {}, 1),
+        ({"sagemaker_program": "-m package.train"}, {}, 0),
+        ({"sagemaker_program": "train.py", "sagemaker_command": '["sh"]'}, {}, 0),
+        ({"sagemaker_program": "train.py"}, {"SHOAL_COMMAND": "sh"}, 0),
+    ],
+)
+def test_only_a_program_must_be_a_file_of_the_source(
+    request_: Request, tmp_path: Path, hyperparameters: dict[str, str], environment: dict[str, str], problems: int
+) -> None:
+    request_["HyperParameters"] = {"sagemaker_submit_directory": "file://source", **hyperparameters}
+    request_["Environment"] = environment
+    del request_["InputDataConfig"]
+    (tmp_path / "source").mkdir()
+    assert len(local.missing_folders(JobFile(tmp_path / "job.json", request_), request_)) == problems

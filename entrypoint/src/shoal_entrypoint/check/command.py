@@ -114,7 +114,9 @@ def _here(known: _Known, paths: Paths, environ: Mapping[str, str], rows: list[Ro
     several = resource is not None and len(resource.hosts) > 1
     master = described.master if described else resource.hosts[0] if resource else os.uname().nodename
     named = resource.network_interface if resource else "eth0"
-    chosen = network.choose_interface(named, network.reachable_name(master, not several), not several)
+    names = (master, *resource.hosts[:2]) if resource else ()
+    others = [name for name in names if resource and name != resource.current_host]  # as plan.py has it
+    chosen = network.choose_interface(named, others or [network.reachable_name(master, not several)], not several)
     link = interface.interface(named, chosen, several)
     rows += [link, *interface.settings(environ)]
     torch = tools.version_of("torch")

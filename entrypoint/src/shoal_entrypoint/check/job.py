@@ -49,7 +49,8 @@ def entry_point(job: Job, folder: Path) -> tuple[Row, code.Entry | None]:
     values = {"program": job.program}
     try:
         entry = code.find_entry(job, where or folder)
-        if where is not None and not (where / entry.name).is_file():
+        is_file = entry.kind not in (code.Kind.MODULE, code.Kind.WORDS)  # these may come with the requirements
+        if where is not None and is_file and not (where / entry.name).is_file():
             code.check(entry, where)  # it raises: only a file that is there would be changed
     except JobError as error:
         return Row("entry_point", PROBLEM, error.text, AS_TRAIN, values), None

@@ -12,6 +12,8 @@ Protocol (one JSON object a line, TCP, leader = first of `hosts`, port 7593 or S
     leader -> worker   cards  {cards: {host: card}}  when every host has sent its card; repeatable
     worker -> leader   ready                         code is there, sshd listens
     leader -> worker   go                            when every host is ready
+    worker -> leader   finished                      jobs with parameter servers: this host's workers have ended
+    leader -> worker   all_finished                  every host's workers have ended: servers may end
     either -> either   stop   {signal}               a host got SIGTERM or SIGINT; the leader passes it to all
     worker -> leader   done   {exit_code, failure}   this host's own part has ended
     leader -> worker   result {exit_code, failure}   the first failure, or 0 when every host is done
@@ -64,6 +66,14 @@ class Alone:
 
     def ready(self) -> None:
         """Nobody to wait for."""
+
+    @property
+    def all_finished(self) -> bool:
+        """Whoever asks has finished."""
+        return True
+
+    def finish(self) -> None:
+        """Nobody to tell."""
 
     def settle(self, outcome: Outcome) -> Outcome:
         """This host's end is the job's."""

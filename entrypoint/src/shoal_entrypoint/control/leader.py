@@ -42,6 +42,9 @@ class Leader:
         self._hosts: dict[Link, str] = {}
         self._cards: dict[str, dict[str, Any]] = {}
         self._ready: set[str] = set()
+        self._with_workers: set[str] = set()  # by their cards
+        self._finished: set[str] = set()
+        self.all_finished = False  # every host's workers have ended
         self._done: set[str] = set()
         self._gone: set[str] = set()  # said bye, or died
         self._result: Outcome | None = None
@@ -63,6 +66,7 @@ class Leader:
             )
         self._wait_for(lambda: len(self._cards) > len(self._others), None)
         cards, self._cards = self._cards, {}  # nobody sends another before these have arrived
+        self._with_workers |= {host for host, one in cards.items() if one.get("workers")}
         self._broadcast("cards", cards=cards)
         return cards
 
@@ -70,6 +74,10 @@ class Leader:
         """Wait until every host can start."""
         self._wait_for(lambda: len(self._ready) == len(self._others), None)
         self._broadcast("go")
+
+    def finish(self) -> None:
+        """This host's workers have ended; see all_finished."""
+        self._finish(self._me)
 
     def settle(self, outcome: Outcome) -> Outcome:
         """Wait for the end of every host, or of the first that fails, and announce it."""
@@ -124,6 +132,12 @@ class Leader:
         if self._supervisor.abort is None and self._decided.failed:
             self._supervisor.abort = self._decided
 
+    def _finish(self, host: str) -> None:
+        self._finished.add(host)
+        if self._finished >= self._with_workers:
+            self.all_finished = True
+            self._broadcast("all_finished")
+
     def _tell_stop(self, signum: int) -> None:
         self._broadcast("stop", signal=int(signum))
 
@@ -146,6 +160,8 @@ class Leader:
             self._ready.add(host)
         elif kind == "stop":
             self._supervisor.request_stop(int(message["signal"]))
+        elif kind == "finished":
+            self._finish(host)
         elif kind == "done":
             self._done.add(host)
             if message["exit_code"] != 0:

@@ -36,6 +36,7 @@ class Worker:
         self._cards: dict[str, dict[str, Any]] | None = None
         self._welcome = False
         self._go = False
+        self.all_finished = False  # every host's workers have ended
         self._result: Outcome | None = None
         self._refusal: dict[str, Any] | None = None
         self._deadline = time.monotonic() + terms.join_seconds
@@ -53,6 +54,10 @@ class Worker:
         """Tell the leader, wait for everybody."""
         self._link.send("ready")
         self._wait_for(lambda: self._go)
+
+    def finish(self) -> None:
+        """This host's workers have ended; see all_finished."""
+        self._link.send("finished")
 
     def settle(self, outcome: Outcome) -> Outcome:
         """Report this host's end and take the job's."""
@@ -134,6 +139,8 @@ class Worker:
             self._cards = dict(message["cards"])
         elif kind == "go":
             self._go = True
+        elif kind == "all_finished":
+            self.all_finished = True
         elif kind == "stop":
             self._supervisor.request_stop(int(message["signal"]))
         elif kind == "result":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any, Mapping, NamedTuple
 
 from shoal_entrypoint.configuration import Job
@@ -11,16 +12,20 @@ from shoal_entrypoint.outcome import JobError
 __all__ = [
     "MPI",
     "MPI_FAMILY",
+    "PARAMETER_SERVER",
     "PROCESS",
     "PYTORCHDDP",
     "SMDDP",
     "TORCHRUN",
+    "XLA",
     "Settings",
     "choose",
+    "count_parameter",
     "processes_per_host",
 ]
 
-MPI, PYTORCHDDP, TORCHRUN, SMDDP, PROCESS = "mpi", "pytorchddp", "torchrun", "smddp", "process"
+MPI, PYTORCHDDP, TORCHRUN, SMDDP, XLA, PROCESS = "mpi", "pytorchddp", "torchrun", "smddp", "xla", "process"
+PARAMETER_SERVER = "parameter_server"
 MPI_FAMILY = (MPI, PYTORCHDDP, SMDDP)
 
 # In the order in which existing jobs with several flags are resolved.
@@ -29,6 +34,8 @@ _FLAGS = (
     ("sagemaker_pytorch_ddp_enabled", PYTORCHDDP),
     ("sagemaker_torch_distributed_enabled", TORCHRUN),
     ("sagemaker_distributed_dataparallel_enabled", SMDDP),
+    ("sagemaker_pytorch_xla_multi_worker_enabled", XLA),
+    ("sagemaker_parameter_server_enabled", PARAMETER_SERVER),
 )
 
 
@@ -57,19 +64,18 @@ def choose(job: Job) -> str:
     if job.in_distribution:
         for flag, launcher in _FLAGS:
             if job.enabled(flag):
+                if launcher == XLA:
+                    from shoal_entrypoint.launchers import xla  # next to no job asks for it
+
+                    xla.require()
                 return launcher
-        if job.enabled("sagemaker_pytorch_xla_multi_worker_enabled"):
-            raise JobError(
-                "sagemaker_pytorch_xla_multi_worker_enabled: PyTorch/XLA on GPUs and its training compiler have ended;"
-                " use torch_distributed, and torch.compile(model) in the script"
-            )
     return PROCESS
 
 
 def processes_per_host(job: Job, devices: Devices) -> int:
     """How many ranks each host gets: the job's word, else one per GPU, per Neuron core, or one."""
     return (
-        _count(job.framework_parameters, "sagemaker_mpi_num_of_processes_per_host")
+        count_parameter(job.framework_parameters, "sagemaker_mpi_num_of_processes_per_host")
         or devices.gpus
         or devices.neurons
         or 1
@@ -78,25 +84,43 @@ def processes_per_host(job: Job, devices: Devices) -> int:
 
 def total_processes(settings: Settings) -> int:
     """`mpirun -np`: the job's word (mpi launcher only), else all slots."""
-    named = _count(settings.framework_parameters, "sagemaker_mpi_num_processes")
+    named = count_parameter(settings.framework_parameters, "sagemaker_mpi_num_processes")
     return named or settings.processes_per_host * len(settings.hosts)
 
 
-def _count(parameters: Mapping[str, Any], name: str) -> int | None:
+def count_parameter(parameters: Mapping[str, Any], name: str) -> int | None:
+    """A hyperparameter that counts something: None where it is not given."""
     value = parameters.get(name)
     if value is None or value == "":
         return None
     try:
-        count = int(value)
-    except (TypeError, ValueError, OverflowError):  # OverflowError: Infinity, which Python reads as JSON
+        count = int(value) if isinstance(value, (int, str)) and not isinstance(value, bool) else 0
+    except ValueError:
         count = 0
     if count < 1:
         raise JobError(f"hyperparameters.json: {name}: a whole number of at least 1 was expected, not {value!r}")
     return count
 
 
+def split_options(parameters: Mapping[str, Any], name: str) -> list[str]:
+    """A launcher's options from a hyperparameter, split as a shell would, without a shell."""
+    given = parameters.get(name)
+    if given is None:
+        return []
+    try:
+        if not isinstance(given, str):
+            raise ValueError("a text with options was expected")
+        return shlex.split(given)
+    except ValueError as error:
+        raise JobError(f"hyperparameters.json: {name}: {given!r}: {error}") from None
+
+
 def environment_additions(launcher: str, settings: Settings) -> dict[str, str]:
     """Variables that a launcher sets rather than passes as options; a user's own value beats them."""
+    if launcher == XLA:
+        from shoal_entrypoint.launchers import xla  # next to no job asks for it
+
+        return xla.environment(settings)
     if launcher != TORCHRUN:
         return {}
     values = {"NCCL_PROTO": "simple"}
