@@ -83,6 +83,13 @@ def test_lightning_learns_the_digits_on_two_hosts(tmp_path: Path) -> None:
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
+def test_the_parameter_server_example_learns(tmp_path: Path) -> None:
+    job_file = ROOT / "examples" / "parameter_server" / "job.json"
+    done = run("-m", "shoal", "run", job_file, "--job-name", "servers", "--output", tmp_path / "runs")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads((tmp_path / "runs" / "servers" / "job.json").read_text())["TrainingJobStatus"] == "Completed"
+
+
 def test_every_rank_has_its_environment_and_smddp_reaches_all(tmp_path: Path) -> None:
     label = 'two words; $(touch /tmp/never) "quoted"'
     done = run("-m", "shoal", "run", job(tmp_path, SCRIPT, label=label))

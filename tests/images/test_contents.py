@@ -97,6 +97,41 @@ def test_mpi_and_mpi4py_belong_together(host: Host) -> None:
     assert done.stdout.splitlines() == ["Open MPI v4.1.4"] * 2
 
 
+@pytest.mark.parametrize(
+    ("given", "becomes"),
+    [
+        ("-mca btl_tcp_if_include lo -np 2 x", "-mca btl_tcp_if_include lo -np 2 x"),
+        ("-mca btl_tcp_if_include ethwe -mca oob_tcp_if_include ethwe,lo x", None),
+        ("-mca btl_tcp_if_include ethwe,10.0.0.0/8 x", "-mca btl_tcp_if_include 10.0.0.0/8 x"),
+        ("-x NCCL_SOCKET_IFNAME=ethwe -x PATH x", "-x NCCL_SOCKET_IFNAME=lo -x PATH x"),
+        ("-x NCCL_SOCKET_IFNAME=l -x GLOO_SOCKET_IFNAME=^docker0 x", None),
+        ("x ethwe 'two words' NCCL_SOCKET_IFNAME=ethwe", None),
+    ],
+)
+def test_mpirun_is_given_interfaces_that_exist(host: Host, given: str, becomes: str | None) -> None:
+    expected = becomes or given.replace("ethwe,lo", "lo").replace("include ethwe", "include lo").replace("'", "")
+    # The same script, with a program that prints its words in the place of Open MPI's; this container has only `lo`.
+    said = host.check_output("sed 's#/usr/bin/mpirun#/bin/echo#' /usr/local/bin/mpirun | bash -s -- " + given)
+    assert said == expected
+
+
+def test_the_s3_client_of_the_contract_is_there(host: Host) -> None:
+    assert (
+        python(host, "import boto3; print(boto3.client('s3', region_name='eu-west-1').meta.region_name)") == "eu-west-1"
+    )
+
+
+def test_no_test_suites_of_packages(host: Host) -> None:
+    found = host.check_output("find /opt/venv/lib/python3*/site-packages -type d -name tests ! -path '*/pip/*'")
+    assert found == ""
+    assert host.run("ls /opt/venv/lib/python3*/site-packages/torch/test").rc != 0
+
+
+def test_numpy_s_own_testing_module_still_works(host: Host) -> None:
+    code = "import numpy.testing, torch.testing; numpy.testing.assert_allclose([1.0], [1.0]); print('works')"
+    assert python(host, code) == "works"
+
+
 def test_labels(client: docker.DockerClient, image: str) -> None:
     assert client.images.get(image).labels["dev.shoal.row"] == "2.13-cpu"
 
