@@ -22,6 +22,7 @@ app.command("list")(image.list_rows)
 app.command("render")(image.render)
 app.command("lock")(image.lock)
 app.command("build")(image.build)
+app.command("size")(image.size)
 app.command("run")(job.run)
 app.command("validate")(job.validate)
 

@@ -14,7 +14,7 @@ from shoal.errors import ShoalError
 from shoal.image import base, buildkit, host_settings, measure, render, wheelhouse
 from shoal.image.names import Names, names
 from shoal.image.progress import Progress
-from shoal.image.versions import Versions
+from shoal.image.versions import Row, Versions
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ def build(client: docker.DockerClient, versions: Versions, name: str, root: Path
     state = root / ".shoal"
     state.mkdir(exist_ok=True)
     if (built := _present(client, tags, state / f"{name}.json")) is not None:
+        _check_size(name, row, built.size_bytes)
         return built
 
     apt = host_settings.apt_settings()
@@ -80,12 +81,18 @@ def build(client: docker.DockerClient, versions: Versions, name: str, root: Path
     if wrong := measure.differences(row, measured):
         raise ShoalError("\n".join(f"{name}: {line}" for line in wrong), exit_code=1)
     image = client.images.get(candidate)
+    _check_size(name, row, image.attrs["Size"])
     for tag in asdict(tags).values():
         image.tag(tag)
     client.images.remove(candidate)  # the name only: the tags above keep the image
     built = Built(tags, image.attrs["Size"], measured, fresh=True)
     (state / f"{name}.json").write_text(json.dumps(built.manifest(), indent=1))
     return built
+
+
+def _check_size(name: str, row: Row, size_bytes: int) -> None:
+    if too_large := measure.over_budget(name, size_bytes, row.size_mb):
+        raise ShoalError(too_large, exit_code=1)
 
 
 def _present(client: docker.DockerClient, tags: Names, manifest: Path) -> Built | None:

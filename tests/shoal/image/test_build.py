@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shoal.image import build, measure
+from shoal.image import build, measure, size
 from shoal.image.versions import Versions, load, parse
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -75,6 +75,29 @@ def measured(**changes: Any) -> dict[str, Any]:
 )
 def test_measured_against_declared(changes: dict[str, Any], lines: list[str]) -> None:
     assert measure.differences(ROW, measured(**changes)) == lines
+
+
+@pytest.mark.parametrize(("size_bytes", "fits"), [(1, True), (1_050_000_000, True), (1_050_000_001, False)])
+def test_an_image_may_be_five_percent_over_its_budget(size_bytes: int, fits: bool) -> None:
+    said = measure.over_budget("a-row", size_bytes, 1000)
+    assert (said is None) is fits
+    assert fits or said == (
+        "a-row: 1050 MB, more than its budget of 1000 MB + 5%: `shoal size a-row` shows where the bytes are; if they"
+        " are worth it, raise rows.a-row.size_mb in versions.yaml"
+    )
+
+
+@pytest.mark.parametrize(
+    ("created_by", "words"),
+    [
+        ("RUN /bin/sh -c /build/scripts/pip-install.sh /build/2.13-cpu.txt # buildkit", "pip-install.sh 2.13-cpu.txt"),
+        ("COPY images/files/sshd /usr/sbin/ # buildkit", "COPY images/files/sshd /usr/sbin/"),
+        ("/bin/sh -c #(nop) ADD file:0 in / ", "ADD file:0 in /"),
+        ("", "base"),
+    ],
+)
+def test_a_layer_is_named_by_its_step(created_by: str, words: str) -> None:
+    assert size.step(created_by) == words
 
 
 def shoal(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
