@@ -89,8 +89,16 @@ COPY images/files/mpirun /usr/local/bin/
 RUN --mount=type=bind,from=entrypoint-builder,source=/entrypoint-wheels,target=/wheels \
     pip install --quiet --no-index --no-deps --no-cache-dir /wheels/*.whl \
     && mkdir -p /opt/ml/code /opt/ml/input/config /opt/ml/input/data /opt/ml/model /opt/ml/output/data
+# The names of com.amazonaws are those that SageMaker's own images carry, and tools look for.
 LABEL org.opencontainers.image.title="pytorch-training" \
+      org.opencontainers.image.version="2.13.0" \
       org.opencontainers.image.licenses="Apache-2.0" \
+      com.amazonaws.ml.engines.sagemaker.dlc.framework.pytorch.2-13-0="true" \
+      com.amazonaws.ml.engines.sagemaker.dlc.device.cpu="true" \
+      com.amazonaws.ml.engines.sagemaker.dlc.arch.x86="true" \
+      com.amazonaws.ml.engines.sagemaker.dlc.python.py311="true" \
+      com.amazonaws.ml.engines.sagemaker.dlc.os.debian12="true" \
+      com.amazonaws.ml.engines.sagemaker.dlc.job.training="true" \
       dev.shoal.row="2.13-cpu"
 WORKDIR /opt/ml/code
 CMD ["bash"]

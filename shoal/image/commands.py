@@ -1,5 +1,6 @@
 """The verbs on images: `shoal list`, `render`, `lock`, `build`, `size`."""
 
+import datetime as dt
 import json
 from pathlib import Path
 from typing import Annotated
@@ -43,13 +44,17 @@ def _versions() -> tuple[Path, Versions]:
 def list_rows(as_json: JsonFlag = False) -> None:
     """Show the rows of versions.yaml."""
     _, versions = _versions()
+    today = dt.datetime.now(tz=dt.UTC).date()
     if as_json:
-        out.print_json(versions.model_dump_json())
+        listed = versions.model_dump(mode="json")
+        for name, row in versions.rows.items():
+            listed["rows"][name]["support"] = row.support(today)
+        out.print_json(json.dumps(listed))
         return
     columns = ("torch", "device", "python", "base", "lightning", "openmpi", "ga", "eop")
-    table = Table("row", *columns, box=None, pad_edge=False)
+    table = Table("row", *columns, "support", box=None, pad_edge=False)
     for name, row in versions.rows.items():
-        table.add_row(name, *(str(getattr(row, column)) for column in columns))
+        table.add_row(name, *(str(getattr(row, column)) for column in columns), row.support(today))
     out.print(table)
 
 

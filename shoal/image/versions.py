@@ -89,6 +89,12 @@ class Row(_Strict):
             raise ValueError(f"eop: {self.eop}: not after ga {self.ga}")
         return self
 
+    def support(self, today: dt.date) -> Literal["planned", "supported", "ended"]:
+        """Return where `today` lies in the row's support: from `ga` to `eop`, both included."""
+        if today < self.ga:
+            return "planned"
+        return "supported" if today <= self.eop else "ended"
+
 
 class Versions(_Strict):
     """The whole file, rows with the defaults filled in."""

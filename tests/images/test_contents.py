@@ -132,8 +132,17 @@ def test_numpy_s_own_testing_module_still_works(host: Host) -> None:
     assert python(host, code) == "works"
 
 
-def test_labels(client: docker.DockerClient, image: str) -> None:
-    assert client.images.get(image).labels["dev.shoal.row"] == "2.13-cpu"
+def test_labels(client: docker.DockerClient, image: str, row: Row) -> None:
+    labels = client.images.get(image).labels
+    assert labels["dev.shoal.row"] == "2.13-cpu"
+    assert labels["org.opencontainers.image.version"] == row.torch
+    prefix = "com.amazonaws.ml.engines.sagemaker.dlc."
+    theirs = {
+        name.removeprefix(prefix) for name, value in labels.items() if name.startswith(prefix) and value == "true"
+    }
+    assert theirs == {
+        *("framework.pytorch.2-13-0", "device.cpu", "arch.x86", "python.py311", "os.debian12", "job.training"),
+    }
 
 
 def test_the_build_host_s_apt_options_are_gone(host: Host) -> None:

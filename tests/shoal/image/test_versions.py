@@ -1,6 +1,7 @@
 """versions.yaml: what it may say, and the one line a mistake gets."""
 
 import copy
+import datetime as dt
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,3 +109,17 @@ def test_a_row_s_name_can_be_a_file_s(name: str) -> None:
     data["rows"][name] = data["rows"][ROW]
     with pytest.raises(ShoalError, match="should match pattern"):
         parse(data)
+
+
+@pytest.mark.parametrize(
+    ("day", "support"),
+    [
+        ("2026-07-19", "planned"),
+        ("2026-07-20", "supported"),
+        ("2027-07-20", "supported"),
+        ("2027-07-21", "ended"),
+    ],
+)
+def test_support_lasts_from_the_first_day_to_the_last(day: str, support: str) -> None:
+    row = load(ROOT / "versions.yaml").row("2.13-cpu")
+    assert row.support(dt.date.fromisoformat(day)) == support
