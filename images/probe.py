@@ -19,6 +19,24 @@ def os_release() -> dict[str, str]:
         return {key: value.strip('"') for key, value in pairs}
 
 
+def license_of(dist: metadata.Distribution) -> str | None:
+    """Return what a package says of its licence: an SPDX expression, else classifiers, else a text's first line."""
+    expression = dist.metadata.get("License-Expression")
+    if expression:
+        return str(expression)
+    classifiers = [
+        line.rpartition(" :: ")[2] for line in dist.metadata.get_all("Classifier", []) if line.startswith("License :: ")
+    ]
+    text = (dist.metadata.get("License") or "").strip()
+    return "; ".join(classifiers) or (text.splitlines()[0] if text else None)
+
+
+def debian() -> dict[str, str]:
+    """Return Debian's packages and their versions."""
+    lines = output("dpkg-query", "-W", "-f", "${Package} ${Version}\\n").splitlines()
+    return dict(line.split(" ", 1) for line in lines)
+
+
 def measure() -> dict[str, object]:
     """Import, run and ask."""
     import lightning
@@ -40,6 +58,8 @@ def measure() -> dict[str, object]:
         "openmpi": mpi.group() if mpi else None,
         "smddp": "smddp" in torch.distributed.Backend.backend_list,
         "packages": {dist.metadata["Name"]: dist.version for dist in metadata.distributions()},
+        "licenses": {dist.metadata["Name"]: license_of(dist) for dist in metadata.distributions()},
+        "debian": debian(),
     }
 
 

@@ -23,6 +23,7 @@ app.command("render")(image.render)
 app.command("lock")(image.lock)
 app.command("build")(image.build)
 app.command("size")(image.size)
+app.command("diff")(image.diff)
 app.command("run")(job.run)
 app.command("validate")(job.validate)
 

@@ -1,5 +1,6 @@
 """`shoal build ROW`: base, wheels, Dockerfile, image, measurement, tags, in that order; nothing is done twice."""
 
+import contextlib
 import hashlib
 import json
 from dataclasses import asdict, dataclass
@@ -12,8 +13,10 @@ from docker.utils.build import exclude_paths
 
 from shoal.errors import ShoalError
 from shoal.image import base, buildkit, host_settings, measure, render, wheelhouse
+from shoal.image.changes import changes
 from shoal.image.names import Names, names
 from shoal.image.progress import Progress
+from shoal.image.sbom import bill
 from shoal.image.versions import Row, Versions
 
 
@@ -24,6 +27,7 @@ class Built:
     names: Names
     size_bytes: int
     measured: dict[str, Any]
+    measured_by: str  # the hash of images/probe.py: what an older one did not ask is asked again
     fresh: bool
 
     def manifest(self) -> dict[str, Any]:
@@ -60,7 +64,8 @@ def build(client: docker.DockerClient, versions: Versions, name: str, root: Path
     tags = names(row, content_hash(versions, name, root))
     state = root / ".shoal"
     state.mkdir(exist_ok=True)
-    if (built := _present(client, tags, state / f"{name}.json")) is not None:
+    probe = measure.probe_hash(root)
+    if (built := _present(client, tags, state / f"{name}.json", probe)) is not None:
         _check_size(name, row, built.size_bytes)
         return built
 
@@ -85,9 +90,19 @@ def build(client: docker.DockerClient, versions: Versions, name: str, root: Path
     for tag in asdict(tags).values():
         image.tag(tag)
     client.images.remove(candidate)  # the name only: the tags above keep the image
-    built = Built(tags, image.attrs["Size"], measured, fresh=True)
-    (state / f"{name}.json").write_text(json.dumps(built.manifest(), indent=1))
+    built = Built(tags, image.attrs["Size"], measured, probe, fresh=True)
+    _write_records(state, name, built, image.attrs["Created"])
     return built
+
+
+def _write_records(state: Path, name: str, built: Built, created: str) -> None:
+    """Write the manifest, what changed since the one before, and the bill of materials."""
+    path = state / f"{name}.json"
+    with contextlib.suppress(OSError, ValueError, KeyError):  # the first build, or a record of an older kind
+        note = changes(json.loads(path.read_text()), built.manifest()).note()
+        (state / f"{name}-changes.md").write_text(note)
+    path.write_text(json.dumps(built.manifest(), indent=1))
+    (state / f"{name}.cdx.json").write_text(bill(built.names.immutable, created, built.measured))
 
 
 def _check_size(name: str, row: Row, size_bytes: int) -> None:
@@ -95,18 +110,18 @@ def _check_size(name: str, row: Row, size_bytes: int) -> None:
         raise ShoalError(too_large, exit_code=1)
 
 
-def _present(client: docker.DockerClient, tags: Names, manifest: Path) -> Built | None:
+def _present(client: docker.DockerClient, tags: Names, manifest: Path, probe: str) -> Built | None:
     """Return the image of the same content hash, if the engine has it and its measurement is on record."""
     try:
         image = client.images.get(tags.immutable)
         record = json.loads(manifest.read_text())
     except (ImageNotFound, OSError, ValueError):
         return None
-    if record["names"]["immutable"] != tags.immutable:
+    if record["names"]["immutable"] != tags.immutable or record.get("measured_by") != probe:
         return None
     for tag in (tags.short, tags.full):
         image.tag(tag)
-    return Built(tags, image.attrs["Size"], record["measured"], fresh=False)
+    return Built(tags, image.attrs["Size"], record["measured"], probe, fresh=False)
 
 
 def _docker_build(dockerfile: str, tag: str, suite: str, root: Path, log: Path, progress: Progress) -> None:

@@ -1,9 +1,9 @@
-"""The verbs on images: `shoal list`, `render`, `lock`, `build`, `size`."""
+"""The verbs on images: `shoal list`, `render`, `lock`, `build`, `size`, `diff`."""
 
 import datetime as dt
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -16,6 +16,7 @@ from shoal.image import build as building
 from shoal.image import lock as locking
 from shoal.image import render as rendering
 from shoal.image import size as sizing
+from shoal.image.changes import changes
 from shoal.image.progress import Progress
 from shoal.image.versions import Versions, load
 
@@ -128,3 +129,33 @@ def size(
 
 def _mb(size_bytes: int) -> str:
     return f"{size_bytes / 1e6:.1f}"
+
+
+def diff(
+    before: Annotated[str, typer.Argument(metavar="A", help="a row that has been built here, or a manifest file")],
+    after: Annotated[str, typer.Argument(metavar="B", help="another one")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what differs between two images: versions, packages, size."""
+    root, versions = _versions()
+    found = changes(_manifest(root, versions, before), _manifest(root, versions, after))
+    if as_json:
+        out.print_json(json.dumps(found.as_json()))
+        return
+    out.print(f"{found.before} {_mb(found.size_before)} MB\n{found.after} {_mb(found.size_after)} MB\n")
+    table = Table("", "what", "A", "B", box=None, pad_edge=False)
+    for one in found.changes:
+        table.add_row(one.kind, escape(one.name), one.before or "-", one.after or "-")
+    out.print(table if found.changes else "no version differs")
+
+
+def _manifest(root: Path, versions: Versions, name: str) -> dict[str, Any]:
+    path = root / ".shoal" / f"{name}.json" if name in versions.rows else Path(name)
+    hint = f"run `shoal build {name}`" if name in versions.rows else f"rows are {', '.join(versions.rows)}"
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ShoalError(f"{name}: no manifest in {path}: {hint} ({error})") from error
+    if not isinstance(manifest, dict) or not {"names", "size_bytes", "measured"} <= manifest.keys():
+        raise ShoalError(f"{path}: not a manifest of an image: `shoal build` writes them to .shoal/")
+    return manifest

@@ -1,5 +1,6 @@
 """Measured == declared == tag, or the build fails: asks the built image what is in it and compares."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,11 @@ def measure(client: docker.DockerClient, image: str, root: Path) -> dict[str, An
         ShoalError: something the image should have cannot be imported or run.
     """
     return ask(client, image, (root / "images" / "probe.py").read_text())
+
+
+def probe_hash(root: Path) -> str:
+    """Return what tells one probe from another."""
+    return hashlib.sha256((root / "images" / "probe.py").read_bytes()).hexdigest()[:12]
 
 
 def ask(client: docker.DockerClient, image: str, probe: str) -> dict[str, Any]:
