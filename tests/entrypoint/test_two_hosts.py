@@ -79,8 +79,8 @@ def test_every_rank_gets_its_environment(cluster: MakeCluster) -> None:
         assert int(seen["OMP_NUM_THREADS"]) >= 1
         assert seen["SM_CHANNEL_MY-DATA"] == "/opt/ml/input/data/my-data"  # a name that shells drop
         assert seen["STAND_IN"] == "smddprun"
-    assert sorted(line.partition(">:")[2] for line in two.hosts[0].stdout.splitlines() if "rank" in line) == [
-        f"I am rank {rank}" for rank in range(4)
+    assert sorted(line for line in two.hosts[0].stdout.splitlines() if "rank" in line) == [
+        f"[algo-{rank // 2 + 1}:{rank}] I am rank {rank}" for rank in range(4)
     ]
     assert all(host.succeeded and not host.failed for host in two.hosts)
     assert [host.processes() for host in two.hosts] == [[], []]

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict, deque
+from typing import NamedTuple
 
-__all__ = ["Capture", "failing_rank", "torchrun_cause"]
+__all__ = ["Capture", "RankCapture", "failing_rank", "torchrun_cause"]
 
 _MARKER = b"Traceback (most recent call last)"
 _TAIL_BYTES = 64 * 1024
@@ -139,6 +140,23 @@ class Capture:
                 self._blocks[rank] = _Block(text)
         elif block and block.open:
             block.add(text)
+
+
+class RankCapture(NamedTuple):
+    """The memory of one rank's streams, where these are its own."""
+
+    rank: int
+    stdout: Capture
+    stderr: Capture
+
+    def traceback(self) -> str | None:
+        """Its last traceback, with torch's marks or without."""
+        told = (stream.traceback(rank) for stream in (self.stderr, self.stdout) for rank in (self.rank, None))
+        return next((text for text in told if text is not None), None)
+
+    def lines(self, count: int) -> list[str]:
+        """The last lines of its stderr."""
+        return self.stderr.rank_lines(None, count) or self.stderr.rank_lines(self.rank, count)
 
 
 def _untag(line: bytes) -> list[tuple[int | None, bytes]]:

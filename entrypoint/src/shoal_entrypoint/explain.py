@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Callable
+from typing import Callable, Mapping
 
-from shoal_entrypoint.capture import Capture, failing_rank, torchrun_cause
+from shoal_entrypoint.capture import Capture, RankCapture, failing_rank, torchrun_cause
 
 __all__ = ["explain", "shorten"]
 
@@ -16,12 +16,21 @@ _OUR_FRAMES = ('File "<frozen runpy>"', "/mpi4py/__main__.py", "/mpi4py/run.py")
 _TORCH_LOG = re.compile(r"[IWE]\d{4} \d\d:\d\d:\d\d")
 
 
-def explain(stdout: Capture, stderr: Capture, host_of: Callable[[int], str] | None, here: str | None = None) -> str:
+def explain(
+    stdout: Capture,
+    stderr: Capture,
+    host_of: Callable[[int], str] | None,
+    here: str | None = None,
+    ranks: Mapping[int, RankCapture] | None = None,
+) -> str:
     """The message about a failed command; `host_of` tells where a rank ran, for commands that start ranks.
 
-    `here` says which rank it was, for commands that are one.
+    `here` says which rank it was, for commands that are one. `ranks` holds what did not come by the command's streams.
     """
     cause = torchrun_cause(stderr.tail()) if host_of else None
+    blamed = _blamed(ranks or {}, cause[0] if cause else None)
+    if host_of and blamed:
+        return _rank(blamed, f"rank {blamed.rank} on {host_of(blamed.rank)}")
     if host_of and cause:
         return _torchrun(stderr, cause[0], f"rank {cause[0]} on {host_of(cause[0])}")
     rank = failing_rank(stderr.tail()) if host_of else None
@@ -34,6 +43,20 @@ def explain(stdout: Capture, stderr: Capture, host_of: Callable[[int], str] | No
         return "\n".join([_exception(traceback), *where, shorten(traceback)])
     lines = stderr.rank_lines(rank, _LAST_LINES) or stderr.rank_lines(None, _LAST_LINES)
     return "\n".join([*where, *lines])
+
+
+def _blamed(ranks: Mapping[int, RankCapture], cause: int | None) -> RankCapture | None:
+    """The rank that failed; where torchrun has not named it, one that has a traceback."""
+    if cause is None:
+        return next((one for one in ranks.values() if one.traceback() is not None), None)
+    return next((one for one in ranks.values() if one.rank == cause), None)
+
+
+def _rank(said: RankCapture, where: str) -> str:
+    traceback = said.traceback()
+    if traceback is not None:
+        return "\n".join([_exception(traceback), where, shorten(traceback)])
+    return "\n".join([where, *said.lines(_LAST_LINES)])
 
 
 def _torchrun(stderr: Capture, rank: int, where: str) -> str:

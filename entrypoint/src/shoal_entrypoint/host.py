@@ -35,6 +35,7 @@ def run(
     """Do this host's part. Raises JobError when it fails."""
     job = load_job(paths.config, resource, environ)
     me = resource.current_host
+    prefixes = _prefixes(environ)
     shares_mpi = _shares_mpi(job)
     leads = shares_mpi and job.distribution_hosts[0] == me
     if choose(job) in MPI_FAMILY:
@@ -67,8 +68,17 @@ def run(
     if not work.leads(me):
         return SUCCESS  # its ranks are the first host's business; sshd serves until the job is settled
     if work.members:
-        return _run_roles(work, entry, paths, supervisor, channel)
-    return _run_command(work, entry, paths, supervisor)
+        return _run_roles(work, entry, paths, supervisor, channel, prefixes)
+    return _run_command(work, entry, paths, supervisor, prefixes)
+
+
+def _prefixes(environ: Mapping[str, str]) -> bool | None:
+    """The user's word on [host:rank] before lines. Asked for early: a mistake in it ends the job before it starts."""
+    if not environ.get("SHOAL_LOG_PREFIX"):
+        return None
+    from shoal_entrypoint import log_prefix  # few jobs say anything
+
+    return log_prefix.wanted(environ)
 
 
 def _install(work: plan.Plan, entry: code.Entry, paths: Paths, supervisor: Supervisor) -> None:
@@ -85,9 +95,16 @@ def _install(work: plan.Plan, entry: code.Entry, paths: Paths, supervisor: Super
     code.check_installed(entry, paths.code, work.env.get("PATH"))
 
 
-def _run_command(work: plan.Plan, entry: code.Entry, paths: Paths, supervisor: Supervisor) -> Outcome:
+def _run_command(
+    work: plan.Plan, entry: code.Entry, paths: Paths, supervisor: Supervisor, prefixes: bool | None
+) -> Outcome:
     supervisor.targets = lambda: _targets(work, entry, supervisor.command)
-    finished = supervisor.run(work.argv, str(paths.code), work.env)
+    output = None
+    if work.launcher != PROCESS or prefixes:
+        from shoal_entrypoint import log_prefix  # a plain job's output passes unchanged
+
+        output = log_prefix.output(work, entry.kind == code.Kind.WORDS, lambda: paths.make_run().run, prefixes)
+    finished = supervisor.run(work.argv, str(paths.code), work.env, output)
     if supervisor.abort is not None:
         return supervisor.abort
     if finished.returncode:
@@ -112,10 +129,12 @@ def _run_roles(
     paths: Paths,
     supervisor: Supervisor,
     channel: Alone | Leader | Worker,
+    prefixes: bool | None,
 ) -> Outcome:
     from shoal_entrypoint.roles import Roles  # few jobs have servers
 
-    failed = Roles(supervisor, channel, entry.is_python, work.env).run(str(paths.code), work.members)
+    roles = Roles(supervisor, channel, entry.is_python, work.env, prefixes)
+    failed = roles.run(str(paths.code), work.members)
     if failed is not None:
         member, finished = failed
         here = f"rank {member.rank} ({member.role} {member.role_rank}) on {work.env['SM_CURRENT_HOST']}"
@@ -187,7 +206,7 @@ def _failed(
     if cause is not None:
         exit_code = to_exit_code(cause[1]) or exit_code  # torchrun itself always ends with 1
     single = work.launcher in (PROCESS, PARAMETER_SERVER)
-    message = explain(finished.stdout, finished.stderr, None if single else work.host_of, here)
+    message = explain(finished.stdout, finished.stderr, None if single else work.host_of, here, finished.ranks)
     if len(work.hosts) > 1 and single and here is None:
         message = f"{message}\non {work.env['SM_CURRENT_HOST']}"
     if supervisor.stop is not None:

@@ -15,7 +15,10 @@ from shoal_entrypoint.control.leader import Leader
 from shoal_entrypoint.control.worker import Worker
 from shoal_entrypoint.launchers.parameter_server import Member
 from shoal_entrypoint.log import log
+from shoal_entrypoint.log_prefix import Tagged
+from shoal_entrypoint.relay import Output
 from shoal_entrypoint.supervise import Finished, Supervisor
+from shoal_entrypoint.tagging import Lines
 
 __all__ = ["Roles"]
 
@@ -28,12 +31,18 @@ class Roles:
     """The processes of one host."""
 
     def __init__(
-        self, supervisor: Supervisor, channel: Alone | Leader | Worker, is_python: bool, environ: Mapping[str, str]
+        self,
+        supervisor: Supervisor,
+        channel: Alone | Leader | Worker,
+        is_python: bool,
+        environ: Mapping[str, str],
+        prefixes: bool | None,
     ) -> None:
         self._supervisor = supervisor
         self._channel = channel
         self._is_python = is_python
         self._grace = number(environ, "SHOAL_PS_GRACE", _SERVER_GRACE_SECONDS)
+        self._prefixes = prefixes  # None: where several processes share the host's output
         self._workers: dict[Member, Finished] = {}
         self._servers: dict[Member, Finished] = {}
         self._asked = False  # the servers, to end
@@ -43,10 +52,12 @@ class Roles:
     ) -> tuple[Member, Finished] | None:
         """Run them to their end; the one that failed, if one did. In a job that fails elsewhere, none did."""
         supervisor = self._supervisor
+        tagged = len(commands) > 1 if self._prefixes is None else self._prefixes
+        lines = Lines()
         for member, (argv, env) in commands.items():
-            tag = f"[{env['SM_CURRENT_HOST']}:{member.rank}] " if len(commands) > 1 else ""
+            output = Tagged(f"[{env['SM_CURRENT_HOST']}:{member.rank}] ", lines) if tagged else Output()
             group = self._servers if member.is_server else self._workers
-            group[member] = supervisor.start(argv, cwd, env, tag)
+            group[member] = supervisor.start(argv, cwd, env, output)
         supervisor.targets = self._targets
         self._wait(lambda: _ended(self._workers))
         if not self._over():

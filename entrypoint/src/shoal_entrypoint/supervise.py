@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import selectors
 import signal
@@ -18,9 +17,10 @@ import time
 from typing import Any, Callable, Mapping
 
 from shoal_entrypoint import processes
-from shoal_entrypoint.capture import Capture
+from shoal_entrypoint.capture import Capture, RankCapture
 from shoal_entrypoint.log import log
 from shoal_entrypoint.outcome import JobError, Outcome
+from shoal_entrypoint.relay import Output, Stream
 
 __all__ = ["Finished", "Supervisor"]
 
@@ -30,10 +30,6 @@ ABORT_GRACE_SECONDS = 5.0
 LEFTOVER_GRACE_SECONDS = 2.0
 _KILL_SECONDS = 10.0
 _POLL_SECONDS = 0.02
-
-_CHUNK = 64 * 1024
-_F_SETPIPE_SZ = 1031
-_PIPE_BYTES = 1024 * 1024
 
 
 class Finished:
@@ -45,7 +41,8 @@ class Finished:
         self.bytes = 0
         self.stdout = Capture()
         self.stderr = Capture()
-        self.pipes: dict[Any, tuple[int, Capture]] = {}  # that are still open
+        self.streams: set[Stream] = set()  # that are still open
+        self.ranks: dict[int, RankCapture] = {}  # by local rank: those whose output came by pipes of their own
 
 
 class Supervisor:
@@ -62,6 +59,7 @@ class Supervisor:
         self._signal: int | None = None
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, Finished] = {}
+        self._holding: set[Stream] = set()  # streams with an unfinished line
         self._services: dict[Finished, Any] = {}  # each with the pipe that is its stdin
         self._deadline: float | None = None  # when SIGKILL follows
         self._stop_seen = False
@@ -105,7 +103,8 @@ class Supervisor:
                 return True
             if end is not None and now >= end:
                 return False
-            waits = [limit - now for limit in (end, self._deadline) if limit is not None]
+            limits = (end, self._deadline, *(stream.due for stream in self._holding))
+            waits = [limit - now for limit in limits if limit is not None]
             waits += [] if poll is None else [poll]
             self._step(max(0.0, min(waits)) if waits else None)
 
@@ -137,39 +136,43 @@ class Supervisor:
         self._services.clear()
         self._kill()
 
-    def run(self, argv: list[str], cwd: str, env: Mapping[str, str]) -> Finished:
-        """Run a command to its end, with its output passed on byte for byte; nothing of it is left running."""
-        child = self.start(argv, cwd, env)
+    def run(self, argv: list[str], cwd: str, env: Mapping[str, str], output: Output | None = None) -> Finished:
+        """Run a command to its end, with its output passed on as it comes; nothing of it is left running."""
+        output = output or Output()
+        child = self.start(argv, cwd, env, output)
         self.command = child.pid
         self.wait(lambda: child.returncode is not None)
         self.command = None
         self.clean_up()
+        output.ended()
         self.finish(child)
         return child
 
-    def start(self, argv: list[str], cwd: str, env: Mapping[str, str], tag: str = "") -> Finished:
-        """Start a command whose output is passed on, byte for byte, or line by line with `tag` before each."""
+    def start(self, argv: list[str], cwd: str, env: Mapping[str, str], output: Output) -> Finished:
+        """Start a command whose output is passed on."""
         popen = self._popen(argv, cwd, env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         child = Finished(popen.pid)
         self._children[popen.pid] = child
         popen.returncode = 0
-        child.pipes = {popen.stdout: (1, child.stdout), popen.stderr: (2, child.stderr)}
-        for pipe, (target, capture) in list(child.pipes.items()):
-            self._pass_on(pipe, target, capture, child, tag)
+        for target, pipe, capture in ((1, popen.stdout, child.stdout), (2, popen.stderr, child.stderr)):
+            self.relay(child, Stream(pipe, target, capture, output.through(target)))
+        output.started(self, child)
         return child
+
+    def relay(self, child: Finished, stream: Stream) -> None:
+        """Pass on a stream of a command until its end."""
+        child.streams.add(stream)
+        self.watch(stream.pipe, lambda: self._readable(child, stream))
 
     def finish(self, child: Finished) -> None:
         """Take the rest of the output of a command that has ended."""
         # Its writers are gone, so end of file is near. Output still on its way is waited for, silence is not.
         seen = -1
-        while child.pipes and child.bytes > seen:
+        while child.streams and child.bytes > seen:
             seen = child.bytes
-            self.wait(lambda: not child.pipes, timeout=LEFTOVER_GRACE_SECONDS)
-        for pipe in list(child.pipes):
-            self.unwatch(pipe)
-            pipe.close()
-        child.stdout.finish()
-        child.stderr.finish()
+            self.wait(lambda: not child.streams, timeout=LEFTOVER_GRACE_SECONDS)
+        for stream in list(child.streams):
+            self._end(child, stream)
 
     def clean_up(self) -> None:
         """End every process below this one: SIGTERM, a grace (the rest of it, if the job was stopped), SIGKILL."""
@@ -196,36 +199,24 @@ class Supervisor:
                 reason = refused(argv, env)
             raise JobError(f"{argv[0]}: cannot be started: {reason}") from error
 
-    def _pass_on(self, pipe: Any, target: int, capture: Capture, child: Finished, tag: str) -> None:
-        fd = pipe.fileno()
-        os.set_blocking(fd, False)
-        with contextlib.suppress(OSError):  # only for fewer wake-ups; an unprivileged user's pipe budget may be spent
-            fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_BYTES)
+    def _readable(self, child: Finished, stream: Stream) -> None:
+        count = stream.read()
+        if count == 0:
+            self._end(child, stream)
+        elif count is not None:
+            child.bytes += count
+            (self._holding.discard if stream.due is None else self._holding.add)(stream)
 
-        tagger = None
-        if tag:
-            from shoal_entrypoint.tagging import Tagger  # in few jobs do ranks share a stream
-
-            tagger = Tagger(tag)
-
-        def readable() -> None:
-            try:
-                chunk = os.read(fd, _CHUNK)
-            except BlockingIOError:
-                return
-            if chunk:
-                _write_all(target, tagger(chunk) if tagger else chunk)
-                capture.feed(chunk)
-                child.bytes += len(chunk)
-                return
-            _write_all(target, tagger.rest() if tagger else b"")
-            self.unwatch(pipe)
-            pipe.close()
-            del child.pipes[pipe]
-
-        self.watch(pipe, readable)
+    def _end(self, child: Finished, stream: Stream) -> None:
+        self.unwatch(stream.pipe)
+        stream.close()
+        child.streams.discard(stream)
+        self._holding.discard(stream)
 
     def _react(self, now: float) -> None:
+        for stream in [stream for stream in self._holding if stream.due is not None and now >= stream.due]:
+            stream.flush()
+            self._holding.discard(stream)
         if self._signal is not None:
             self.request_stop(self._signal)
         if self.stop is not None and not self._stop_seen:
@@ -276,14 +267,3 @@ class Supervisor:
                 pass
         except BlockingIOError:
             pass
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[os.write(fd, view) :]
-        except BlockingIOError:
-            time.sleep(0.001)  # the platform handed over a non-blocking pipe
-        except OSError:
-            return  # nobody reads any more: the job goes on
