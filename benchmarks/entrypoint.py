@@ -37,6 +37,7 @@ _ROUNDS = {"start": 20, "log": 3, "end": 1, "hosts": 1}
 _QUICK = {"start": 5, "log": 1, "end": 1, "hosts": 1}
 _WARM_UP = 2
 _BLOCKS = 1600  # of 64 kB in the part `log`: 102 MB in a million lines
+_TORCHRUN = {"sagemaker_torch_distributed_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "2"}
 _MPI = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "2"}
 
 Say = Callable[[str], None]
@@ -79,19 +80,27 @@ def measure(sides: list[Command], part: str, rounds: int, say: Say) -> dict[str,
             return {"MPI, two hosts": in_turns(sides, rounds, lambda side: run_two(side, folder, hosts))}
     with tempfile.TemporaryDirectory(prefix="train-bench-") as name:
         base = Path(name)
-        script = LINES.format(count=_BLOCKS) if part == "log" else FIRST_LINE
         # The toolkit waits for its own name to resolve.
-        write_job(base, script, _MPI if part == "end" else {}, ["localhost"], "localhost")
+        write_job(base, FIRST_LINE, _MPI if part == "end" else {}, ["localhost"], "localhost")
         if part == "end":
             return {"MPI, one host": in_turns(sides, rounds, lambda side: run_job(side, base, with_torch=True))}
         if part == "log":
-            return {"102 MB of lines": in_turns(sides, rounds, lambda side: run_job(side, base, with_torch=False))}
+            return measure_log(sides, base, rounds)
         found = {}
         for what, torch in (("without torch", False), ("with torch", True)):
             say(f"start {what}")
             run = functools.partial(run_job, base=base, with_torch=torch)
             found[what] = in_turns(sides, rounds, run, warm_up=_WARM_UP)
         return found
+
+
+def measure_log(sides: list[Command], base: Path, rounds: int) -> dict[str, Times]:
+    """102 MB from one rank, unchanged; and from two, whose lines `train` begins with their names."""
+    write_job(base, LINES.format(count=_BLOCKS, above=0), {}, ["localhost"], "localhost")
+    found = {"102 MB of lines": in_turns(sides, rounds, lambda side: run_job(side, base, with_torch=False))}
+    write_job(base, LINES.format(count=_BLOCKS // 2, above=1), _TORCHRUN, ["localhost"], "localhost")
+    found["two ranks, prefixed"] = in_turns(sides, rounds, lambda side: run_job(side, base, with_torch=True))
+    return found
 
 
 # What is read from a run in each part: (name, unit, how).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +34,10 @@ class Command:
         """What its process gets; torch and mpi4py come from this interpreter's own packages."""
         values = {"PATH": f"{self.environment / 'bin'}:{_PATH}", "HOME": "/root", "LANG": "C.UTF-8", **self.variables}
         if with_torch:
-            values["PYTHONPATH"] = packages()
+            # Its own first: another `train` may be installed where torch is.
+            own = self.environment.glob("lib/python3*/site-packages")
+            values["PYTHONPATH"] = os.pathsep.join([*map(str, own), packages()])
+            values["PATH"] += f":{Path(sys.executable).parent}"  # last: for torchrun alone
         return values
 
 

@@ -43,7 +43,7 @@ def test_times_and_memory_of_a_job_are_of_that_job(train: Command, tmp_path: Pat
 
 def test_every_byte_of_the_log_is_counted_and_arrives(train: Command, tmp_path: Path) -> None:
     base = tmp_path / "ml"
-    write_job(base, LINES.format(count=20), {}, ["localhost"], "localhost")
+    write_job(base, LINES.format(count=20, above=0), {}, ["localhost"], "localhost")
     ran = run_job(train, base, with_torch=False)
     assert ran.written == 20 * 64_000 == (base / "out").stat().st_size
     assert ran.between > 0
