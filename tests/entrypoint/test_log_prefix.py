@@ -212,7 +212,7 @@ def test_an_mpi_rank_killed_in_mid_line_loses_nothing(cluster: MakeCluster) -> N
         ("", "1", b"\nhello"),
         ("1", "1", b"\n[algo-1:0] hello\n"),
         ("0", "1", b"\n[1,0]<stdout>:hello"),
-        ("0", "2", b"\n[1,0]<stdout>:hello"),
+        ("0", "2", b"[1,0]<stdout>:hello"),
         ("", "2", b"\n[algo-1:0] hello\n"),
     ],
 )
