@@ -51,7 +51,7 @@ constexpr c10d::OpType kCoalesced = c10d::OpType::COALESCED;
 constexpr c10d::OpType kCoalesced = c10d::OpType::UNKNOWN;
 #endif
 
-#if SMDDP_TORCH_AT_LEAST(2, 8)
+#if SMDDP_TORCH_AT_LEAST(2, 7)
 using c10d::ErrorType;
 #else
 enum class ErrorType { SUCCESS = 0, TIMEOUT = 1, COMM_ERROR = 2, REMOTE_ERROR = 3 };
@@ -97,7 +97,7 @@ auto set_group_name(Opts& opts, const std::string& name, int) -> decltype(opts.g
 template <class Opts>
 void set_group_name(Opts&, const std::string&, long) {}
 
-/// Abort and shutdown of another back end (2.8). Before, its operations end by their own timeouts.
+/// Abort and shutdown of another back end (2.7). Before, its operations end by their own timeouts.
 template <class Other>
 auto abort_of(Other& other, int) -> decltype(other.abort()) {
   other.abort();
