@@ -130,6 +130,13 @@ def install_torch(environment: Environment, release: str, result: Result) -> Non
     result.torch = environment.ask("__import__('torch').__version__")
 
 
+def standard_of_binding(compile_commands: str) -> str:
+    """The core's may be an older one."""
+    commands = {one["file"]: one["command"] for one in json.loads(compile_commands)}
+    binding: str = next(command for file, command in commands.items() if file.endswith("torch/module.cpp"))
+    return re.findall(r"-std=(\S+)", binding)[-1]
+
+
 def build(environment: Environment, result: Result) -> Path:
     """The wheel, by the project's own back end, from nothing."""
     environment.install("install the build back end", "scikit-build-core>=0.10")
@@ -140,8 +147,7 @@ def build(environment: Environment, result: Result) -> Path:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     result.build_seconds = round(time.monotonic() - began, 1)
     result.build_cpu_seconds = round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1)
-    standards = set(re.findall(r"-std=(\S+)", (build_folder / "compile_commands.json").read_text()))
-    result.standard = "/".join(sorted(standards))
+    result.standard = standard_of_binding((build_folder / "compile_commands.json").read_text())
     wheel = next(wheels.glob("shoal_smddp-*.whl"))
     result.wheel_kb = wheel.stat().st_size >> 10
     return wheel
