@@ -2,8 +2,9 @@
 
 torch_releases.py [RELEASE ...]     all releases by default; a row each as it is done, then one JSON line
 
-Each release gets a virtual environment of its own with the Python of its published images, below --folder, and loses
-it when it is done. Builds of torch for GPUs run on the CPU, with stand-ins for CUDA's libraries (gpu_stand_ins.py).
+Each release gets a virtual environment of its own with the Python of its published images if this machine has it (on
+PATH or in pyenv), else with the one that runs this. It lies below --folder, 2 GB, and is removed when done. Builds of
+torch for GPUs run on the CPU, with stand-ins for CUDA's libraries (gpu_stand_ins.py).
 """
 
 from __future__ import annotations
@@ -134,7 +135,8 @@ def standard_of_binding(compile_commands: str) -> str:
     """The core's may be an older one."""
     commands = {one["file"]: one["command"] for one in json.loads(compile_commands)}
     binding: str = next(command for file, command in commands.items() if file.endswith("torch/module.cpp"))
-    return re.findall(r"-std=(\S+)", binding)[-1]
+    standards: list[str] = re.findall(r"-std=(\S+)", binding)
+    return standards[-1]
 
 
 def build(environment: Environment, result: Result) -> Path:
@@ -173,10 +175,7 @@ def check(environment: Environment, release: str, result: Result) -> None:
 def attempt(release: str, folder: Path, keep: bool) -> Result:
     """Everything for one release."""
     result = Result(release)
-    interpreter = find_python(PYTHON_OF[release])
-    if interpreter is None:
-        result.error = f"no Python {PYTHON_OF[release]} with its headers on PATH or in pyenv"
-        return result
+    interpreter = find_python(PYTHON_OF[release]) or Path(sys.executable)
     place = folder / release
     with (folder / f"{release}.log").open("w") as log:
         try:
