@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+Symbol = tuple[str, str]  # its name and its version, "" for none
 NO_DEVICE = 100  # cudaErrorNoDevice
 # Functions of Python itself: the program that loads torch has them.
 PYTHONS = ("Py", "_Py")
@@ -22,15 +23,16 @@ def needed(dynamic_section: str) -> set[str]:
     return set(re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic_section))
 
 
-def symbols(listing: str) -> tuple[set[str], dict[str, str]]:
-    """What libraries define, and what they want, each with its version ("" for none), as `nm -D` says."""
-    defined, wanted = set(), {}
+def symbols(listing: str) -> tuple[set[Symbol], set[Symbol]]:
+    """What libraries define and what they want, as `nm -D` says."""
+    defined, wanted = set(), set()
     for line in listing.splitlines():
         found = re.fullmatch(r"[0-9a-f]* *([A-Za-z]) ([^@\s]+)(?:@+(\S+))?", line.strip())
         if found and found[1] == "U":
-            wanted[found[2]] = found[3] or ""
+            wanted.add((found[2], found[3] or ""))
         elif found and found[1] not in "wv":
-            defined.add(found[2])
+            # Whoever asks for no version takes any.
+            defined |= {(found[2], found[3] or ""), (found[2], "")}
     return defined, wanted
 
 
@@ -63,7 +65,8 @@ def install(libraries: Path, compiler: str = "gcc") -> list[str]:
         return []
     system = [str(place) for place in places.values() if place.is_absolute()]
     defined, wanted = symbols(_output("nm", "-D", *map(str, present), *system))
-    lacking = {name: wanted[name] for name in wanted.keys() - defined if not name.startswith(PYTHONS)}
+    # A library may define a symbol of another for itself, without the version that the others want: sorted, "" is first.
+    lacking = dict(sorted(symbol for symbol in wanted - defined if not symbol[0].startswith(PYTHONS)))
     with tempfile.TemporaryDirectory() as folder:
         code, versions = Path(folder) / "stand_ins.c", Path(folder) / "versions"
         code.write_text(source(lacking))
