@@ -65,7 +65,7 @@ def install(libraries: Path, compiler: str = "gcc") -> list[str]:
         return []
     system = [str(place) for place in places.values() if place.is_absolute()]
     defined, wanted = symbols(_output("nm", "-D", *map(str, present), *system))
-    # A library may define a symbol of another for itself, without the version that the others want: sorted, "" is first.
+    # A library may have a copy of its own, without the version that others ask for. Sorted: "" gives way to a version.
     lacking = dict(sorted(symbol for symbol in wanted - defined if not symbol[0].startswith(PYTHONS)))
     with tempfile.TemporaryDirectory() as folder:
         code, versions = Path(folder) / "stand_ins.c", Path(folder) / "versions"
