@@ -59,7 +59,7 @@ enum class ErrorType { SUCCESS = 0, TIMEOUT = 1, COMM_ERROR = 2, REMOTE_ERROR = 
 
 // Each function below comes twice: for a T that has the member, and for one that has not. 0 prefers the first.
 
-/// Whether the caller waits at once. Releases before 2.4 do not say, and some operations only do from 2.8 on.
+/// Whether the caller waits at once. Releases before 2.2 do not say, and all-reduce and barrier only do from 2.8 on.
 template <class Opts>
 auto is_synchronous(const Opts& opts, int) -> decltype(!opts.asyncOp) {
   return !opts.asyncOp;

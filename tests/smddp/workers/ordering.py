@@ -109,7 +109,7 @@ def future_of_a_synchronous_call() -> list[float]:
     assert dist.group.WORLD is not None
     options = dist.AllreduceOptions()
     with contextlib.suppress(AttributeError):
-        options.asyncOp = False  # until torch 2.4 a call does not say
+        options.asyncOp = False  # until torch 2.7 an all-reduce does not say
     work = dist.group.WORLD.allreduce([torch.full((2,), 3.0)], options)
     work.wait()
     future = work.get_future()
