@@ -12,7 +12,7 @@ ONLY_GLOO = "ValueError: monitored_barrier is only implemented for GLOO"
 def test_groups_work_objects_and_reductions(size: int) -> None:
     for rank, result in enumerate(run_ranks("torch_api", size)):
         report = result.report
-        # From torch 2.15 on, the function works for us too.
+        # From torch 2.14 on, the function works for us too.
         assert report["monitored_barrier"] == "" or report["monitored_barrier"].startswith(ONLY_GLOO)
         if rank == 0:
             for error in report["late"].values():
