@@ -47,11 +47,13 @@ test-smddp: ## Tests of the collective library alone: the C++ core (plain, ASan 
 test-entrypoint: ## Tests of `train` alone, on hosts that are namespaces of this machine
 	@scripts/test-entrypoint.sh $(TEST_PACKAGES)
 
-.PHONY: torch-suite torch-headers
+.PHONY: torch-suite torch-headers torch-releases
 torch-suite: smddp ## PyTorch's own distributed tests: all that passes on gloo must pass on smddp (2, 3, 4 ranks)
 	@$(VENV)/python tests/smddp/torch_suite.py
 torch-headers: venv ## Compile smddp's binding against the headers of every torch release since 1.12
-	@$(VENV)/python tests/smddp/torch_headers.py
+	@$(VENV)/python tests/smddp/torch_headers.py $(RELEASES)
+torch-releases: venv ## Build smddp against real releases of torch since 1.12 and test it on each (RELEASES=, gigabytes to download)
+	@$(VENV)/python tests/smddp/torch_releases.py $(RELEASES)
 
 .PHONY: soak
 soak: smddp ## Run 100,000 random operations on random groups (OPERATIONS=, SEED=)

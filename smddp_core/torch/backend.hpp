@@ -39,7 +39,7 @@ struct GroupOptions {
 };
 
 /// Operations of a group run one at a time, in the order they were issued, those of callbacks right after the
-/// callback's own (see OperationQueue), on a progress thread. A synchronous one (`asyncOp` unset, from torch 2.4 on)
+/// callback's own (see OperationQueue), on a progress thread. A synchronous one (`asyncOp` unset, see compat.hpp)
 /// that finds nothing queued runs on the caller's thread instead: a change of threads costs more than a small
 /// all-reduce.
 ///

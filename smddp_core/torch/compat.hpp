@@ -51,7 +51,7 @@ constexpr c10d::OpType kCoalesced = c10d::OpType::COALESCED;
 constexpr c10d::OpType kCoalesced = c10d::OpType::UNKNOWN;
 #endif
 
-#if SMDDP_TORCH_AT_LEAST(2, 8)
+#if SMDDP_TORCH_AT_LEAST(2, 7)
 using c10d::ErrorType;
 #else
 enum class ErrorType { SUCCESS = 0, TIMEOUT = 1, COMM_ERROR = 2, REMOTE_ERROR = 3 };
@@ -59,7 +59,7 @@ enum class ErrorType { SUCCESS = 0, TIMEOUT = 1, COMM_ERROR = 2, REMOTE_ERROR = 
 
 // Each function below comes twice: for a T that has the member, and for one that has not. 0 prefers the first.
 
-/// Whether the caller waits at once. Releases before 2.4 do not say, and some operations only do from 2.8 on.
+/// Whether the caller waits at once. Releases before 2.2 do not say, and all-reduce and barrier only do from 2.8 on.
 template <class Opts>
 auto is_synchronous(const Opts& opts, int) -> decltype(!opts.asyncOp) {
   return !opts.asyncOp;
@@ -97,7 +97,7 @@ auto set_group_name(Opts& opts, const std::string& name, int) -> decltype(opts.g
 template <class Opts>
 void set_group_name(Opts&, const std::string&, long) {}
 
-/// Abort and shutdown of another back end (2.8). Before, its operations end by their own timeouts.
+/// Abort and shutdown of another back end (2.7). Before, its operations end by their own timeouts.
 template <class Other>
 auto abort_of(Other& other, int) -> decltype(other.abort()) {
   other.abort();

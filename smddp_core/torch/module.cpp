@@ -82,6 +82,12 @@ const Backend& ours(const c10::intrusive_ptr<BackendBase>& backend) {
   return *found;
 }
 
+void abort(const c10::intrusive_ptr<BackendBase>& backend) {
+  auto* found = dynamic_cast<Backend*>(backend.get());
+  if (!found) throw UsageError("not an smddp process group");
+  found->abort();
+}
+
 std::string path(const c10::intrusive_ptr<BackendBase>& backend) { return ours(backend).path(); }
 std::string stats(const c10::intrusive_ptr<BackendBase>& backend) { return ours(backend).stats(); }
 std::string flight_recorder(const c10::intrusive_ptr<BackendBase>& backend) { return ours(backend).flight_recorder(); }
@@ -107,6 +113,8 @@ PYBIND11_MODULE(_C, module) {
   module.def("settings", &smddp::torch_binding::settings,
              "What a group made by this process as rank 0 would be set to, by the environment and the defaults.");
   module.def("interfaces", &smddp::torch_binding::interfaces, "Name and address of each interface that is up.");
+  module.def("abort", &smddp::torch_binding::abort, py::arg("backend"), py::call_guard<py::gil_scoped_release>(),
+             "Ends a group's operations, on all ranks, with an error.");
   module.def("path", &smddp::torch_binding::path, py::arg("backend"), "How a group moves data, in words.");
   module.def("stats", &smddp::torch_binding::stats, py::arg("backend"), "Counters of a group, a JSON object.");
   module.def("flight_recorder", &smddp::torch_binding::flight_recorder, py::arg("backend"),

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 WORKERS = Path(__file__).parent / "workers"
+# Whose torch and smddp the ranks use: torch_releases.py names that of another environment.
+PYTHON = os.environ.get("SMDDP_TEST_PYTHON") or sys.executable
 # What a rank of an earlier launcher may have left in this process must not reach the workers.
 _FOREIGN = (
     "OMPI_",
@@ -109,7 +111,7 @@ def run_ranks(
         own = common | place(rank, hosts or "a" * size)
         if hosts:
             own["SMDDP_HOST_ID"] = hosts[rank]
-        command = [*prefix(rank), sys.executable, str(WORKERS / f"{worker}.py"), *arguments]
+        command = [*prefix(rank), PYTHON, str(WORKERS / f"{worker}.py"), *arguments]
         processes.append(
             subprocess.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
-from rank_jobs import run_ranks
+from rank_jobs import PYTHON, run_ranks
 
 # Sums of more than two numbers depend on their order, and training amplifies the last bit: after 25 steps of SGD with
 # momentum, parameters of order 1 may differ by this much. fp16 gradients: gloo rounds after every addition, we once.
-TOLERANCE = 1e-5
+# Other releases of torch add in other orders within a rank: with 1.12 and four ranks, one activation ends on the other
+# side of ReLU's kink (1.7e-5; 3e-8 in the cases without such a one).
+TOLERANCE = 1e-5 if sys.executable == PYTHON else 1e-4
 TOLERANCE_FP16 = 2e-3
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,7 +44,8 @@ def test_mismatch_timeout_and_abort_are_told_apart() -> None:
         assert report["again"] == report["mismatch"]
         assert "Timed out after 2 s waiting for rank 2" in report["timeout"]
         assert "aborted by rank 0" in report["abort"]
-        assert "tensors on meta have no data to exchange" in report["device"]
+        # torch 1.13 refuses them itself, before we are asked.
+        assert re.search("tensors on meta have no data to exchange|Could not run 'c10d::allreduce_'", report["device"])
 
 
 @pytest.mark.parametrize("case", ["death", "death_inside"])

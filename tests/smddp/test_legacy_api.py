@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import smdistributed.dataparallel
-from rank_jobs import WORKERS, clean_environment, free_port, run_ranks
+from rank_jobs import PYTHON, WORKERS, clean_environment, free_port, run_ranks
 
 PACKAGE = Path(smdistributed.dataparallel.__file__).parent
 
@@ -33,7 +32,7 @@ def test_the_new_api_does_not_warn() -> None:
     script = "import smdistributed.dataparallel.torch.torch_smddp, smdistributed.dataparallel.torch, sys; " + (
         "assert 'smdistributed.dataparallel.torch.distributed' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, env=clean_environment(), timeout=60)
+    subprocess.run([PYTHON, "-W", "error", "-c", script], check=True, env=clean_environment(), timeout=60)
 
 
 @pytest.mark.parametrize("source", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -63,7 +62,7 @@ def mpirun(ranks: int, *command: str, **extra: str) -> subprocess.CompletedProce
 def test_an_uncaught_exception_reaches_mpi4py_and_ends_the_job() -> None:
     """The other rank waits in a collective, half an hour if nobody tells it."""
     start = time.monotonic()
-    done = mpirun(2, sys.executable, "-m", "mpi4py", str(WORKERS / "mpi_script.py"), "raise")
+    done = mpirun(2, PYTHON, "-m", "mpi4py", str(WORKERS / "mpi_script.py"), "raise")
     assert done.returncode != 0
     assert "ValueError: the last rank gives up" in done.stdout
     assert time.monotonic() - start < 60
@@ -71,7 +70,7 @@ def test_an_uncaught_exception_reaches_mpi4py_and_ends_the_job() -> None:
 
 def test_under_mpirun_only_mpi_names_the_ranks() -> None:
     """As mmcv's `_init_dist_mpi` does it: OMPI_COMM_WORLD_* and nothing else."""
-    done = mpirun(2, sys.executable, "-m", "mpi4py", str(WORKERS / "mpi_script.py"), "mmcv")
+    done = mpirun(2, PYTHON, "-m", "mpi4py", str(WORKERS / "mpi_script.py"), "mmcv")
     assert done.returncode == 0, done.stdout
     assert sorted(line for line in done.stdout.splitlines() if line.startswith("rank")) == [
         "rank 0 of 2, local 0: 3.0",
@@ -97,11 +96,9 @@ def test_what_hugging_face_asks_for() -> None:
         "import smdistributed.dataparallel.torch.torch_smddp; print(int(os.getenv('SMDATAPARALLEL_LOCAL_RANK')))"
     )
     env = clean_environment() | {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "MASTER_ADDR": "h"}
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=env, check=True, capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run([PYTHON, "-c", script], env=env, check=True, capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["1"]
 
 
 def test_the_tools_are_installed_beside_python() -> None:
-    assert os.access(Path(sys.executable).with_name("smddprun"), os.X_OK)
+    assert os.access(Path(PYTHON).with_name("smddprun"), os.X_OK)

@@ -23,9 +23,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pybind11
+from torch_versions import at_least, check_releases
 
-CORE = Path(__file__).parents[2] / "smddp_core"
-RELEASES = ["1.12", "1.13", *(f"2.{minor}" for minor in range(16))]
+ROOT = Path(__file__).parents[2]
+CORE = ROOT / "smddp_core"
 # Wheels for Macs are a tenth of those for Linux and carry the same headers.
 PLATFORMS = [f"macosx_{major}_0_arm64" for major in range(11, 16)]
 PYTHONS = ["310", "311", "312"]
@@ -45,7 +46,7 @@ class Result:
 
 def cxx_standard(release: str) -> str:
     """Headers from 2.14 on refuse anything older than C++20."""
-    return "c++20" if tuple(map(int, release.split("."))) >= (2, 14) else "c++17"
+    return "c++20" if at_least(release, "2.14") else "c++17"
 
 
 def download(release: str, folder: Path) -> Path:
@@ -111,16 +112,17 @@ def table(results: Sequence[Result]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("releases", nargs="*", default=RELEASES, metavar="RELEASE")
-    default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "smddp" / "torch-headers"
+    parser.add_argument("releases", nargs="*", metavar="RELEASE")
+    default = ROOT / ".shoal" / "torch-headers"
     parser.add_argument("--cache", type=Path, default=default, help=f"folder for headers ({default})")
     parser.add_argument("--compiler", default=os.environ.get("CXX", "g++"))
     parser.add_argument("--jobs", type=int, default=2, help="releases at a time (2)")
     parser.add_argument("--verbose", action="store_true", help="print all errors")
     options = parser.parse_args()
+    releases = check_releases(options.releases)
     results: list[Result] = []
     with ThreadPoolExecutor(options.jobs) as pool:
-        for result in pool.map(lambda release: check(release, options.cache, options.compiler), options.releases):
+        for result in pool.map(lambda release: check(release, options.cache, options.compiler), releases):
             results.append(result)
             print(f"torch {result.release}: {len(result.errors)} errors", file=sys.stderr, flush=True)
     print(table(results))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401
 import torch
@@ -13,7 +14,8 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.parallel import DistributedDataParallel
 
 STEPS = 25
-Setup = Callable[[DistributedDataParallel, dist.ProcessGroup], None]
+if TYPE_CHECKING:  # Python 3.8 cannot evaluate it
+    Setup = Callable[[DistributedDataParallel, dist.ProcessGroup], None]
 
 
 class Net(nn.Module):

@@ -29,7 +29,7 @@ def child_is_refused() -> bool:
         except exceptions.SMDDPUsageError:
             os._exit(0)
         os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    return os.waitpid(child, 0)[1] == 0
 
 
 def main() -> None:

@@ -28,15 +28,25 @@ except ImportError as error:
         f"build the wheel again with this torch installed ({error})"
     ) from error
 
-__all__ = ["communication_cpus", "flight_recorder", "path", "stats"]
+__all__ = ["abort", "communication_cpus", "flight_recorder", "path", "stats"]
 
 
 def _backend(group: dist.ProcessGroup | None) -> c10d.Backend:
     chosen = group or dist.group.WORLD
     if chosen is None:
         raise ValueError("smddp: call torch.distributed.init_process_group first")
-    backend: c10d.Backend = chosen._get_backend(torch.device("cpu"))
+    # Before torch 2.0, the group is the back end itself.
+    of_device: Any = getattr(chosen, "_get_backend", lambda _: chosen)
+    backend: c10d.Backend = of_device(torch.device("cpu"))
     return backend
+
+
+def abort(group: dist.ProcessGroup | None = None) -> None:
+    """End what ``group`` is doing and all that it is asked to do, on every rank, with ``SMDDPAbortedError``.
+
+    May be called from another thread. ``group.abort()`` does the same where torch has it (2.7).
+    """
+    _C.abort(_backend(group))
 
 
 def path(group: dist.ProcessGroup | None = None) -> str:
