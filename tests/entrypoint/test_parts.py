@@ -36,6 +36,7 @@ def job(program: str = "train.py", submit_directory: str | None = None) -> Job:
         s3_output=None,
         log_level=20,
         job_name=None,
+        named="",
         region="",
         framework_module=None,
         distribution_groups=(),

@@ -91,7 +91,7 @@ def fetch(job: Job, code: Path) -> None:
     if source is None or Path(source) == code:
         return
     if source.startswith("s3://"):
-        _fetch_s3(source, job.region, code)
+        _fetch_s3(source, os.environ.get("AWS_REGION") or job.region, code)
     elif Path(source).is_dir():
         shutil.copytree(source, code, dirs_exist_ok=True)
     elif not Path(source).is_file():

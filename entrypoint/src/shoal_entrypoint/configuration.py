@@ -69,7 +69,8 @@ class Job(NamedTuple):
     submit_directory: str | None
     s3_output: str | None
     log_level: int
-    job_name: str | None
+    job_name: str | None  # the platform's
+    named: str  # sagemaker_job_name: what SDKs called the job
     region: str
     framework_module: str | None
     distribution_groups: tuple[str, ...]
@@ -198,7 +199,6 @@ def load_job(config: Path, resource: Resource, environ: Mapping[str, str]) -> Jo
     parameters = hyperparameters.framework_parameters(reserved)
     groups = _distribution_groups(path, parameters, resource)
     submit = reserved.get("sagemaker_submit_directory") or environ.get("SAGEMAKER_SUBMIT_DIRECTORY")
-    name = reserved.get("sagemaker_job_name") or environ.get("TRAINING_JOB_NAME")
     return Job(
         resource=resource,
         inputs=read_object(config / "inputdataconfig.json", required=False),
@@ -208,7 +208,8 @@ def load_job(config: Path, resource: Resource, environ: Mapping[str, str]) -> Jo
         submit_directory=None if submit is None else str(submit),
         s3_output=str(reserved.get("sagemaker_s3_output") or "") or None,
         log_level=_log_level(path, reserved, environ),
-        job_name=None if name is None else str(name),
+        job_name=environ.get("TRAINING_JOB_NAME"),
+        named=str(reserved.get("sagemaker_job_name") or ""),
         region=_region(reserved, environ),
         framework_module=environ.get("SAGEMAKER_TRAINING_MODULE"),
         distribution_groups=groups,
@@ -281,8 +282,10 @@ def _log_level(path: Path, reserved: Mapping[str, Any], environ: Mapping[str, st
 
 
 def _region(reserved: Mapping[str, Any], environ: Mapping[str, str]) -> str:
-    names = ("AWS_REGION", "SAGEMAKER_REGION", "AWS_DEFAULT_REGION")
-    return str(reserved.get("sagemaker_region") or next((environ[name] for name in names if environ.get(name)), ""))
+    if "sagemaker_region" in reserved:
+        return str(reserved["sagemaker_region"] or "")
+    names = ("AWS_DEFAULT_REGION", "AWS_REGION", "SAGEMAKER_REGION")
+    return next((environ[name] for name in names if environ.get(name)), "")
 
 
 def _is_on(value: Any) -> bool:

@@ -75,16 +75,14 @@ def sm_environment(
 def host_environment(job: Job, master: str) -> dict[str, str]:
     """What a rank needs to find the others, as far as it is the same for all ranks of this host."""
     hosts = job.distribution_hosts if job.in_distribution else job.resource.hosts
-    values = {
+    return {
         "CURRENT_HOST": job.resource.current_host,
+        "SAGEMAKER_JOB_NAME": job.named,
         "SAGEMAKER_REGION": job.region,
         "MASTER_ADDR": master,
         "MASTER_PORT": str(MASTER_PORT),
         "GROUP_RANK": str(hosts.index(job.resource.current_host)),
     }
-    if job.job_name is not None:
-        values["SAGEMAKER_JOB_NAME"] = job.job_name
-    return values
 
 
 def host_defaults(devices: Devices, interface: str, local_world_size: int) -> dict[str, str]:

@@ -62,7 +62,7 @@ def to_arguments(values: Mapping[str, Any]) -> list[str]:
     """The user script's command line."""
     arguments: list[str] = []
     for key in sorted(values, key=lambda name: name.encode("utf-8", "surrogatepass")):
-        arguments += ["-" + key if len(key) == 1 else "--" + key, _argument(values[key])]
+        arguments += [("-" if len(key) == 1 else "--") + key if key else "", _argument(values[key])]
     return arguments
 
 

@@ -29,8 +29,9 @@ def start(target: str, job: Job, paths: Paths, supervisor: Supervisor, environ: 
         raise JobError(f"sagemaker_s3_output: {target}: the bucket is missing")
     if importlib.util.find_spec("boto3") is None:
         raise JobError(f"sagemaker_s3_output: {target}: needs boto3 in the image: pip install boto3")
-    name = environ.get("TRAINING_JOB_NAME") or job.job_name or ""
+    name = job.job_name or job.named
     prefix = "/".join(part for part in (url.path.strip("/"), name, "output/intermediate") if part)
     script = str(Path(__file__).resolve().parent / "uploader.py")
-    argv = [sys.executable, "-I", script, str(paths.intermediate), url.netloc, prefix, job.region]
+    region = environ.get("AWS_REGION") or job.region
+    argv = [sys.executable, "-I", script, str(paths.intermediate), url.netloc, prefix, region]
     supervisor.serve(argv, "/", os.environ)

@@ -5,6 +5,7 @@ The probes (devices, tools, interface) are made here once; the decisions themsel
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
@@ -20,7 +21,7 @@ from shoal_entrypoint.launchers import mpi, process, settings, smddp, torchrun
 from shoal_entrypoint.outcome import JobError
 from shoal_entrypoint.paths import Paths
 
-__all__ = ["Plan", "make", "rank_environment"]
+__all__ = ["Plan", "make", "model_parallel", "rank_environment", "torch_version"]
 
 _ARGV = {
     settings.MPI: mpi.argv,
@@ -112,8 +113,8 @@ def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Pl
         exports=tuple(exported),
         smddprun=tools["smddprun"],
         smddpmprun=tools["smddpmprun"],
-        torch=_torch_version(environ, sys.path),
-        model_parallel=_model_parallel(job),
+        torch=torch_version(environ, sys.path),
+        model_parallel=model_parallel(launcher, {**environ, **exported}),
         hostname_shim=_hostname_shim() if launcher in settings.MPI_FAMILY else None,
     )
     roles = _roles(launcher, facts)
@@ -227,17 +228,23 @@ def _mpi_environment(paths: Paths, hosts: Any) -> dict[str, str]:
     return values
 
 
-def _model_parallel(job: Job) -> dict[str, Any]:
-    parameters = job.user_hyperparameters.get("mp_parameters")
-    return parameters if isinstance(parameters, dict) else {}
+def model_parallel(launcher: str, env: Mapping[str, str]) -> dict[str, Any]:
+    """`mp_parameters`, by the variable that ranks get: some set only that."""
+    text = env.get("SM_HP_MP_PARAMETERS")
+    if launcher != settings.MPI or not text:
+        return {}
+    try:
+        parameters = json.loads(text)
+    except (ValueError, RecursionError):
+        parameters = None
+    if not isinstance(parameters, dict):
+        raise JobError(f"mp_parameters: a JSON object was expected, such as {{\"partitions\": 2}}, not {text!r}")
+    return parameters
 
 
-def _torch_version(environ: Mapping[str, str], sys_path: list[str]) -> str | None:
+def torch_version(environ: Mapping[str, str], sys_path: list[str]) -> str | None:
     """The version of the installed torch, from the name of its metadata folder: importing it would cost seconds."""
-    named = environ.get("SM_DLC_TORCH_VERSION")
-    if named:
-        return named
     for entry in sys_path:
         for folder in Path(entry or ".").glob("torch-*.dist-info"):
             return folder.name[len("torch-") : -len(".dist-info")]
-    return None
+    return environ.get("SM_DLC_TORCH_VERSION") or None
