@@ -57,6 +57,22 @@ def test_the_region(tmp_path: Path, hyperparameters: dict[str, str], environ: di
     assert environment.host_environment(described, "algo-1")["SAGEMAKER_REGION"] == region
 
 
+@pytest.mark.parametrize("value", ["true", "True", '"true"', '"True"', "TRUE", "1", "yes", "[1]", "on"])
+def test_flags_that_are_on(tmp_path: Path, value: str) -> None:
+    assert settings.choose(job(tmp_path, {"sagemaker_mpi_enabled": value})) == settings.MPI
+
+
+@pytest.mark.parametrize("value", ["false", "False", '"false"', "", '""', "0", "0.0", "null", "[]", "{}", "no", "None"])
+def test_flags_that_are_off(tmp_path: Path, value: str) -> None:
+    """The toolkit takes "False", which is no JSON, for on."""
+    assert settings.choose(job(tmp_path, {"sagemaker_mpi_enabled": value})) == settings.PROCESS
+
+
+def test_an_empty_list_of_groups_means_no_distribution(tmp_path: Path) -> None:
+    described = job(tmp_path, {"sagemaker_mpi_enabled": "true", "sagemaker_distribution_instance_groups": "[]"})
+    assert (described.distribution_groups, settings.choose(described)) == ((), settings.PROCESS)
+
+
 def test_a_key_without_letters_is_an_empty_argument() -> None:
     assert to_arguments({"": 5}) == ["", "5"]
 

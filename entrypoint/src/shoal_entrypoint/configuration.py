@@ -90,7 +90,7 @@ class Job(NamedTuple):
 
     def enabled(self, flag: str) -> bool:
         """Whether a launcher's flag is on."""
-        return _is_on(self.framework_parameters.get(flag))
+        return hyperparameters.is_on(self.framework_parameters.get(flag))
 
     @property
     def in_distribution(self) -> bool:
@@ -215,7 +215,7 @@ def load_job(config: Path, resource: Resource, environ: Mapping[str, str]) -> Jo
         distribution_groups=groups,
         distribution_hosts=_distribution_hosts(groups, resource),
         command=command,
-        command_arguments=_is_on(reserved.get("sagemaker_command_arguments", True)),
+        command_arguments=hyperparameters.is_on(reserved.get("sagemaker_command_arguments", True)),
     )
 
 
@@ -288,20 +288,15 @@ def _region(reserved: Mapping[str, Any], environ: Mapping[str, str]) -> str:
     return next((environ[name] for name in names if environ.get(name)), "")
 
 
-def _is_on(value: Any) -> bool:
-    """Whether a flag is on: true, or the word in any spelling (Python's True, or quoted once more)."""
-    return value is True or (isinstance(value, str) and value.strip('"').lower() == "true")
-
-
 def _distribution_groups(path: Path, parameters: Mapping[str, Any], resource: Resource) -> tuple[str, ...]:
-    named = parameters.get("sagemaker_distribution_instance_groups")
-    if named:
+    key = "sagemaker_distribution_instance_groups"
+    if key in parameters:
+        named = parameters[key]
         if not isinstance(named, list):
-            raise JobError(
-                f"{path}: sagemaker_distribution_instance_groups: a list of instance groups was expected, not {named!r}"
-            )
+            raise JobError(f"{path}: {key}: a list of instance groups was expected, not {named!r}")
         return tuple(str(name) for name in named)
-    return (resource.current_group,) if any(_is_on(parameters.get(flag)) for flag in _ENABLE_FLAGS) else ()
+    on = any(hyperparameters.is_on(parameters.get(flag)) for flag in _ENABLE_FLAGS)
+    return (resource.current_group,) if on else ()
 
 
 def _distribution_hosts(groups: tuple[str, ...], resource: Resource) -> tuple[str, ...]:

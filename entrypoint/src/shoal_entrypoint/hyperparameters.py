@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 from typing import Any, Mapping
 
-__all__ = ["decode", "framework_parameters", "split", "to_arguments"]
+__all__ = ["decode", "framework_parameters", "is_on", "split", "to_arguments"]
+
+# Words that switch a flag off, though they are not empty.
+_OFF = {"", "false", "no", "off", "0", "none", "null"}
 
 _RESERVED_PREFIX = "sagemaker_"
 _RESERVED = {"_tuning_objective_metric", "default_user_module_name"}
@@ -56,6 +59,11 @@ def split(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 def framework_parameters(reserved: Mapping[str, Any]) -> dict[str, Any]:
     """The reserved keys that describe the launch, as SM_FRAMEWORK_PARAMS shows them."""
     return {key: value for key, value in reserved.items() if key not in _CONSUMED}
+
+
+def is_on(value: Any) -> bool:
+    """Whether a flag is on: anything but an empty value, zero, or a word that says no, in any spelling."""
+    return value.strip('" ').lower() not in _OFF if isinstance(value, str) else bool(value)
 
 
 def to_arguments(values: Mapping[str, Any]) -> list[str]:
