@@ -103,3 +103,23 @@ def test_model_parallel_jobs_are_known_by_the_variable(text: str | None, paramet
 def test_mp_parameters_that_are_no_object_are_refused(text: str) -> None:
     with pytest.raises(JobError, match="mp_parameters: a JSON object was expected"):
         plan.model_parallel(settings.MPI, {"SM_HP_MP_PARAMETERS": text})
+
+
+@pytest.mark.parametrize(
+    ("hyperparameters", "groups", "launcher"),
+    [
+        ({}, (), settings.PROCESS),
+        ({"sagemaker_mpi_enabled": "true"}, ("homogeneousCluster",), settings.MPI),
+        (
+            {"sagemaker_mpi_enabled": "true", "sagemaker_distribution_instance_groups": '["other"]'},
+            ("other",),
+            settings.PROCESS,
+        ),
+    ],
+)
+def test_without_groups_in_the_file_all_hosts_are_those_of_the_distribution(
+    tmp_path: Path, hyperparameters: dict[str, str], groups: tuple[str, ...], launcher: str
+) -> None:
+    described = job(tmp_path, hyperparameters, resource={"hosts": ["algo-1", "algo-2"]})
+    assert described.distribution_hosts == ("algo-1", "algo-2")
+    assert (described.distribution_groups, settings.choose(described)) == (groups, launcher)

@@ -95,7 +95,8 @@ class Job(NamedTuple):
     @property
     def in_distribution(self) -> bool:
         """Whether this host takes part in the distributed launch."""
-        return self.resource.current_host in self.distribution_hosts
+        named = self.resource.current_group in self.distribution_groups
+        return named and self.resource.current_host in self.distribution_hosts
 
 
 def read_object(path: Path, required: bool = True) -> dict[str, Any]:
@@ -300,8 +301,6 @@ def _distribution_groups(path: Path, parameters: Mapping[str, Any], resource: Re
 
 
 def _distribution_hosts(groups: tuple[str, ...], resource: Resource) -> tuple[str, ...]:
-    if not groups:
-        return ()
-    if not resource.groups:
+    if not resource.groups:  # as in runs by hand: whatever is distributed is so over all hosts
         return resource.hosts
     return tuple(host for name in resource.group_names if name in groups for host in resource.group_hosts(name))
