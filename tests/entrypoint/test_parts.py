@@ -113,10 +113,73 @@ def test_code_from_a_directory_an_archive_or_already_there(tmp_path: Path) -> No
 def test_an_archive_cannot_write_outside(tmp_path: Path) -> None:
     target = tmp_path / "code"
     target.mkdir()
-    archive(tmp_path / "s.tar.gz", {"../escape.txt": "x"})
+    archive(tmp_path / "s.tar.gz", {"../escape.txt": "x", "/abs.txt": "y", "a/../b.txt": "z", "..\\c.txt": "w"})
+    code.fetch(job(submit_directory=str(tmp_path / "s.tar.gz")), target)
+    found = sorted(str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.txt"))
+    assert found == ["code/a/b.txt", "code/abs.txt", "code/c.txt", "code/escape.txt"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "link", "kept"),
+    [
+        (tarfile.SYMTYPE, "train.py", True),
+        (tarfile.SYMTYPE, "not-yet-there", True),
+        (tarfile.SYMTYPE, "../outside", False),
+        (tarfile.SYMTYPE, "/etc/passwd", False),
+        (tarfile.LNKTYPE, "train.py", True),
+        (tarfile.LNKTYPE, "../outside", False),
+        (tarfile.FIFOTYPE, "", False),
+        (tarfile.CHRTYPE, "", False),
+    ],
+)
+def test_links_that_lead_outside_and_special_files_are_left_out(
+    tmp_path: Path, kind: bytes, link: str, kept: bool
+) -> None:
+    target = tmp_path / "code"
+    target.mkdir()
+    archive(tmp_path / "s.tar.gz", {"train.py": "x"})
+    with tarfile.open(tmp_path / "s.tar", "w") as tar:
+        for name, type_, linkname in (("train.py", tarfile.REGTYPE, ""), ("m", kind, link), ("z", tarfile.REGTYPE, "")):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = type_, linkname
+            tar.addfile(info)
+    code.fetch(job(submit_directory=str(tmp_path / "s.tar")), target)
+    assert sorted(file.name for file in target.iterdir()) == ["m", "train.py", "z"] if kept else ["train.py", "z"]
+
+
+@pytest.mark.parametrize("damage", ["cut", "junk", "link to nothing"])
+def test_a_damaged_archive_is_named(tmp_path: Path, damage: str) -> None:
+    target, packed = tmp_path / "code", tmp_path / "s.tar.gz"
+    target.mkdir()
+    archive(packed, {"train.py": "x" * 9999})
+    if damage == "cut":
+        packed.write_bytes(packed.read_bytes()[:-20])
+    elif damage == "junk":
+        packed.write_bytes(b"\x1f\x8b junk")
+    else:
+        with tarfile.open(packed, "w:gz") as tar:
+            info = tarfile.TarInfo("m")
+            info.type, info.linkname = tarfile.LNKTYPE, "nothing"
+            tar.addfile(info)
     with pytest.raises(JobError, match=r"s\.tar\.gz: cannot be unpacked"):
-        code.fetch(job(submit_directory=str(tmp_path / "s.tar.gz")), target)
-    assert not (tmp_path / "escape.txt").exists()
+        code.fetch(job(submit_directory=str(packed)), target)
+
+
+def test_a_command_outside_of_the_code_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "tool").write_text("")
+    (tmp_path / "code" / "x.sh").symlink_to(tmp_path / "tool")
+    with pytest.raises(JobError, match=r"x\.sh: is a link to .*tool, outside of"):
+        code.check(code.Entry("command", "x.sh"), tmp_path / "code")
+    assert (tmp_path / "tool").stat().st_mode & 0o111 == 0
+
+
+def test_a_directory_with_a_main_module_can_be_started(tmp_path: Path) -> None:
+    (tmp_path / "d.py").mkdir()
+    with pytest.raises(JobError, match="no such file"):
+        code.check(code.Entry("program", "d.py"), tmp_path)
+    (tmp_path / "d.py" / "__main__.py").write_text("")
+    code.check(code.Entry("program", "d.py"), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "a/../b.py", "a b.py", "$(id).sh", "-c.py", "./a.py", ""])

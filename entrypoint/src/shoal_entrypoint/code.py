@@ -8,14 +8,11 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from shoal_entrypoint.configuration import Job
 from shoal_entrypoint.log import log
 from shoal_entrypoint.outcome import JobError
-
-if TYPE_CHECKING:
-    import tarfile  # imported where it is used: most jobs bring no archive, and each import costs milliseconds
 
 __all__ = ["Entry", "Kind", "check", "check_installed", "fetch", "find_entry", "installs"]
 
@@ -61,7 +58,8 @@ class Entry(NamedTuple):
         if self.kind == Kind.WORDS:
             return [*self.words, *arguments]
         if self.kind == Kind.COMMAND:
-            return ["/bin/sh", "-c", " ".join(shlex.quote(word) for word in ["./" + self.name, *arguments])]
+            # One blank after the name even without arguments: tools compare the line with what they know.
+            return ["/bin/sh", "-c", f"./{shlex.quote(self.name)} {' '.join(map(shlex.quote, arguments))}"]
         return [sys.executable, *(self._module or ["--", self.name]), *arguments]
 
     def mpi_argv(self, arguments: list[str]) -> list[str]:
@@ -135,13 +133,20 @@ def check(entry: Entry, code: Path) -> None:
     if entry.kind in (Kind.MODULE, Kind.WORDS):
         return  # may come with the requirements: see check_installed
     path = code / entry.name
-    # A package's module may live anywhere that its setup.py says.
-    if not path.is_file() and entry.kind != Kind.PACKAGE:
+    # A package's module may live anywhere that its setup.py says; Python starts a directory by its __main__.py.
+    found = path.is_file() or (entry.kind == Kind.PROGRAM and (path / "__main__.py").is_file())
+    if not found and entry.kind != Kind.PACKAGE:
         suffix = ".sh" if entry.name.endswith(".sh") else ".py"
         names = sorted(str(file.relative_to(code)) for file in code.glob("**/*" + suffix))[:20]
         there = f"{suffix} files there: {', '.join(names)}" if names else f"there are no {suffix} files there"
         raise JobError(f"{entry.name}: no such file in {code}; {there}. Set sagemaker_program to one of them.")
     if entry.kind == Kind.COMMAND:
+        real = path.resolve()
+        if code.resolve() not in real.parents:
+            raise JobError(
+                f"{entry.name}: is a link to {real}, outside of {code}. Set sagemaker_program to a file in it;"
+                " a command of the image goes into sagemaker_command."
+            )
         _make_executable(path)
 
 
@@ -166,7 +171,7 @@ def check_installed(entry: Entry, code: Path, path: str | None) -> None:
 
 def installs(entry: Entry, code: Path) -> list[tuple[str, list[str]]]:
     """The pip commands to run in the code folder first, each with the error class its failure is reported as."""
-    pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
+    pip = [sys.executable, "-m", "pip", "install"]
     requirements = ["-r", "requirements.txt"] if (code / "requirements.txt").exists() else []
     packaged = entry.kind in (Kind.MODULE, Kind.WORDS) and (code / "setup.py").exists()
     if entry.kind == Kind.PACKAGE or packaged:
@@ -177,16 +182,18 @@ def installs(entry: Entry, code: Path) -> list[tuple[str, list[str]]]:
 
 
 def _unpack_or_copy(source: Path, code: Path) -> None:
-    import tarfile
+    from shoal_entrypoint import archive  # most jobs bring none, and each import costs milliseconds
 
-    if tarfile.is_tarfile(source):
-        _extract(source, code, str(source))
+    if archive.is_archive(source):
+        archive.extract(source, code, str(source))
     else:
         shutil.copy(source, code)
 
 
 def _fetch_s3(source: str, region: str, code: Path) -> None:
     import tempfile
+
+    from shoal_entrypoint import archive
 
     try:
         import boto3  # 0.1 s and 20 MB, paid only by jobs whose code is in S3
@@ -196,34 +203,9 @@ def _fetch_s3(source: str, region: str, code: Path) -> None:
     bucket, _, key = source[len("s3://") :].partition("/")
     client = boto3.client("s3", region_name=region or None, endpoint_url=os.environ.get("S3_ENDPOINT_URL"))
     with tempfile.TemporaryDirectory() as directory:
-        archive = Path(directory) / "source.tar.gz"
+        packed = Path(directory) / "source.tar.gz"
         try:
-            client.download_file(bucket, key, str(archive))
+            client.download_file(bucket, key, str(packed))
         except Exception as error:
             raise JobError(f"sagemaker_submit_directory: {source}: cannot be downloaded: {error}") from error
-        _extract(archive, code, source)
-
-
-def _extract(archive: Path, code: Path, source: str) -> None:
-    import tarfile
-
-    try:
-        with tarfile.open(archive) as tar:
-            if hasattr(tarfile, "data_filter"):
-                tar.extractall(code, filter="data")
-            else:  # Pythons before the 2023 security releases
-                tar.extractall(code, members=_harmless(tar))
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise JobError(f"sagemaker_submit_directory: {source}: cannot be unpacked: {error}") from error
-
-
-def _harmless(tar: tarfile.TarFile) -> list[tarfile.TarInfo]:
-    import tarfile
-
-    members = []
-    for member in tar.getmembers():
-        if member.name.startswith("/") or ".." in Path(member.name).parts:
-            raise tarfile.TarError(f"{member.name}: outside the destination")
-        if member.isfile() or member.isdir():
-            members.append(member)
-    return members
+        archive.extract(packed, code, source)

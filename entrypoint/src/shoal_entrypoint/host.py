@@ -83,7 +83,7 @@ def _prefixes(environ: Mapping[str, str]) -> bool | None:
 
 def _install(work: plan.Plan, entry: code.Entry, paths: Paths, supervisor: Supervisor) -> None:
     commands = code.installs(entry, paths.code)
-    env = work.env
+    env = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", **work.env}  # a question to the package index that nobody reads
     if commands and env.get("CA_REPOSITORY_ARN"):
         from shoal_entrypoint import package_index  # few jobs have their own, and each import costs milliseconds
 
