@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 from shoal_entrypoint import environment, plan
+from shoal_entrypoint.code import Entry, Kind, installs
 from shoal_entrypoint.configuration import Job, load_job, load_resource
+from shoal_entrypoint.devices import Devices
 from shoal_entrypoint.hyperparameters import to_arguments
-from shoal_entrypoint.launchers import settings
+from shoal_entrypoint.launchers import mpirun, settings
 from shoal_entrypoint.outcome import JobError
+from shoal_entrypoint.paths import Paths
 
 
 def job(
@@ -123,3 +126,65 @@ def test_without_groups_in_the_file_all_hosts_are_those_of_the_distribution(
     described = job(tmp_path, hyperparameters, resource={"hosts": ["algo-1", "algo-2"]})
     assert described.distribution_hosts == ("algo-1", "algo-2")
     assert (described.distribution_groups, settings.choose(described)) == (groups, launcher)
+
+
+def variables(described: Job) -> dict[str, str]:
+    devices = Devices(cpus=2, gpus=0, neurons=0, efa=False, infiniband=False)
+    return environment.sm_environment(described, Paths.from_environment({}), devices, "eth0", {}, [])
+
+
+@pytest.mark.parametrize(
+    ("submitted", "told"),
+    [
+        ({}, "/opt/ml/code"),
+        ({"sagemaker_submit_directory": '"s3://bucket/source.tar.gz"'}, "s3://bucket/source.tar.gz"),
+        ({"sagemaker_submit_directory": "/opt/ml/src/"}, "/opt/ml/src/"),
+    ],
+)
+def test_the_module_directory_is_where_the_code_is_from(tmp_path: Path, submitted: dict[str, str], told: str) -> None:
+    found = variables(job(tmp_path, submitted))
+    assert found["SM_MODULE_DIR"] == told
+    assert json.loads(found["SM_TRAINING_ENV"])["module_dir"] == told
+
+
+def test_without_groups_in_the_file_the_host_s_group_has_no_hosts(tmp_path: Path) -> None:
+    assert variables(job(tmp_path))["SM_CURRENT_INSTANCE_GROUP_HOSTS"] == "[]"
+
+
+@pytest.mark.parametrize("topology", [[], {}, None, [{"hostName": "algo-1", "capacityUnitId": "u"}]])
+def test_the_topology_is_told_as_given(tmp_path: Path, topology: object) -> None:
+    found = variables(job(tmp_path, resource={"topology": topology}))
+    assert json.loads(found["SM_TRAINING_ENV"])["topology"] == topology
+    assert ("SM_TOPOLOGY" in found) is bool(topology)
+
+
+def test_a_host_in_no_group_does_not_run_the_job_alone(tmp_path: Path) -> None:
+    groups = [{"instance_group_name": "gpu", "hosts": ["algo-1"]}]
+    resource = {"instance_groups": groups, "current_group_name": "gpus"}
+    assert settings.choose(job(tmp_path, resource=resource)) == settings.PROCESS
+    with pytest.raises(JobError, match=r"current_group_name: gpus: algo-1 is in no such group .* \(gpu\)"):
+        settings.choose(job(tmp_path, {"sagemaker_torch_distributed_enabled": "true"}, resource=resource))
+
+
+@pytest.mark.parametrize(("kind", "first"), [(Kind.PROGRAM, "-r"), (Kind.PACKAGE, ".")])
+def test_pip_s_command_is_the_known_one(tmp_path: Path, kind: str, first: str) -> None:
+    (tmp_path / "requirements.txt").write_text("")
+    ((_, argv),) = installs(Entry(kind, "train.py"), tmp_path)
+    assert argv[1:5] == ["-m", "pip", "install", first]
+    assert argv[-2:] == ["-r", "requirements.txt"]
+
+
+def test_a_shell_s_command_is_the_known_one() -> None:
+    assert Entry(Kind.COMMAND, "train.sh").argv([]) == ["/bin/sh", "-c", "./train.sh "]
+    assert Entry(Kind.COMMAND, "train.sh").argv(["--a", "x y"])[2] == "./train.sh --a 'x y'"
+
+
+def test_words_after_two_dashes_are_mpirun_s() -> None:
+    debug, words = mpirun.custom_options("-x A --NCCL_DEBUG WARN -- --NCCL_DEBUG B", {})
+    assert (debug, words) == ("WARN", ["-x", "A", "--", "--NCCL_DEBUG", "B"])
+
+
+@pytest.mark.parametrize("options", [["-x"], 5, True])
+def test_custom_options_that_are_no_text_are_refused(options: object) -> None:
+    with pytest.raises(JobError, match="custom_mpi_options: a text"):
+        mpirun.custom_options(options, {})

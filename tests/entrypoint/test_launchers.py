@@ -7,7 +7,7 @@ from typing import TypedDict, Unpack
 
 import pytest
 from shoal_entrypoint.launchers import mpi, mpirun, process, smddp, torchrun
-from shoal_entrypoint.launchers.settings import Settings
+from shoal_entrypoint.launchers.settings import Settings, environment_additions
 from shoal_entrypoint.outcome import JobError
 
 PROGRAM = ["python", "-m", "mpi4py", "train.py"]
@@ -122,6 +122,17 @@ def test_a_number_of_processes_may_arrive_as_text(value: str | int) -> None:
 def test_a_number_of_processes_that_is_none_is_refused() -> None:
     with pytest.raises(JobError, match="sagemaker_mpi_num_processes: a whole number of at least 1"):
         mpi.argv(settings(framework_parameters={"sagemaker_mpi_num_processes": "many"}))
+
+
+def test_smddp_counts_one_slot_too() -> None:
+    assert smddp.argv(settings()._replace(processes_per_host=1))[2] == "algo-1:1,algo-2:1"
+
+
+@pytest.mark.parametrize(("instance_type", "rdma"), [("ml.g5.48xlarge", False), ("ml.p4d.24xlarge", True)])
+def test_torchrun_s_ranks_read_gpu_memory_directly_only_where_that_works(instance_type: str, rdma: bool) -> None:
+    values = environment_additions("torchrun", settings(efa=True, instance_type=instance_type))
+    assert values["FI_PROVIDER"] == "efa"
+    assert ("FI_EFA_USE_DEVICE_RDMA" in values, "RDMAV_FORK_SAFE" in values) == (rdma, rdma)
 
 
 def test_one_slot_has_no_count() -> None:

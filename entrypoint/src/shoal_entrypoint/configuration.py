@@ -51,11 +51,11 @@ class Resource(NamedTuple):
         return [group["instance_group_name"] for group in self.groups]
 
     def group_hosts(self, name: str) -> list[str]:
-        """Hosts of one group; every host when the file has no groups."""
+        """Hosts of one group; none when the file has no groups."""
         for group in self.groups:
             if group["instance_group_name"] == name:
                 return list(group["hosts"])
-        return [] if self.groups else list(self.hosts)
+        return []
 
 
 class Job(NamedTuple):
@@ -85,7 +85,7 @@ class Job(NamedTuple):
 
     @property
     def instance_type(self) -> str:
-        """The type EFA rules go by: the estimator's word, else the platform's."""
+        """The type EFA rules of smddp go by: the estimator's word, else the platform's."""
         return str(self.framework_parameters.get("sagemaker_instance_type") or self.resource.current_instance_type)
 
     def enabled(self, flag: str) -> bool:
@@ -206,7 +206,7 @@ def load_job(config: Path, resource: Resource, environ: Mapping[str, str]) -> Jo
         user_hyperparameters=user,
         framework_parameters=parameters,
         program=program,
-        submit_directory=None if submit is None else str(submit),
+        submit_directory=str(submit) if submit else None,
         s3_output=str(reserved.get("sagemaker_s3_output") or "") or None,
         log_level=_log_level(path, reserved, environ),
         job_name=environ.get("TRAINING_JOB_NAME"),

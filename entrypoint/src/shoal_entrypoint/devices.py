@@ -33,7 +33,7 @@ def probe(instance_type: str, environ: Mapping[str, str]) -> Devices:
     return Devices(
         cpus=allowed_cpus(Path("/sys/fs/cgroup")),
         gpus=_gpus(),
-        neurons=_TRN2_CORES if instance_type == "ml.trn2.48xlarge" else _neurons(),
+        neurons=_TRN2_CORES if "trn2.48xlarge" in instance_type else _neurons(),
         efa=efa if forced is None else forced == "1",
         infiniband=other,
     )
@@ -114,8 +114,8 @@ def _gpus() -> int:
 def _neurons() -> int:
     text = _output(["neuron-ls", "-j"])
     try:
-        return sum(int(device["nc_count"]) for device in json.loads(text)) if text else 0
-    except (ValueError, KeyError, TypeError):
+        return sum(int(device.get("nc_count", 0)) for device in json.loads(text)) if text else 0
+    except (ValueError, AttributeError, TypeError):
         return 0
 
 

@@ -58,7 +58,7 @@ def sm_environment(
         ("SM_NUM_GPUS", devices.gpus),
         ("SM_NUM_NEURONS", devices.neurons),
         ("SM_MODEL_DIR", str(paths.model)),
-        ("SM_MODULE_DIR", str(paths.code)),
+        ("SM_MODULE_DIR", _module_dir(job, paths)),
         ("SM_TRAINING_ENV", _training_env(job, paths, devices, interface, tools)),
         ("SM_USER_ARGS", arguments),
         ("SM_OUTPUT_INTERMEDIATE_DIR", str(paths.intermediate)),
@@ -95,6 +95,11 @@ def host_defaults(devices: Devices, interface: str, local_world_size: int) -> di
         # Without a limit every rank starts a thread per CPU and they fight for them.
         values["OMP_NUM_THREADS"] = str(max(1, devices.cpus // local_world_size))
     return values
+
+
+def _module_dir(job: Job, paths: Paths) -> str:
+    """Where the code is from, which is only sometimes where it is: as scripts know it."""
+    return str(paths.code) if job.submit_directory is None else job.submit_directory
 
 
 def _module_name(job: Job) -> str:
@@ -138,7 +143,7 @@ def _training_env(
         "log_level": job.log_level,
         "master_hostname": job.master,
         "model_dir": str(paths.model),
-        "module_dir": str(paths.code),
+        "module_dir": _module_dir(job, paths),
         "module_name": _module_name(job),
         "network_interface_name": interface,
         "num_cpus": devices.cpus,
@@ -148,6 +153,6 @@ def _training_env(
         "output_dir": str(paths.output),
         "output_intermediate_dir": str(paths.intermediate),
         "resource_config": resource.raw,
-        "topology": resource.raw.get("topology") or [],
+        "topology": resource.raw.get("topology", []),
         "user_entry_point": job.program,
     }

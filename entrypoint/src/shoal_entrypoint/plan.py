@@ -32,6 +32,9 @@ _ARGV = {
     settings.PARAMETER_SERVER: process.argv,
 }
 
+# Their EFA rules go by the instance type that the estimator names, the others' by that of the host.
+_SMDDP_LIKE = (settings.SMDDP, settings.PYTORCHDDP)
+
 # Values of one host that `mpirun -x` carries to the others, where they are wrong.
 _PER_HOST = (
     "SM_CURRENT_HOST",
@@ -105,7 +108,7 @@ def make(job: Job, paths: Paths, entry: Entry, environ: Mapping[str, str]) -> Pl
         current_host=job.resource.current_host,
         processes_per_host=count,
         interface=interface,
-        instance_type=job.instance_type,
+        instance_type=job.instance_type if launcher in _SMDDP_LIKE else job.resource.current_instance_type,
         efa=devices.efa,
         program=[],  # below: a command may name variables
         user_environment=environ,
@@ -238,7 +241,7 @@ def model_parallel(launcher: str, env: Mapping[str, str]) -> dict[str, Any]:
     except (ValueError, RecursionError):
         parameters = None
     if not isinstance(parameters, dict):
-        raise JobError(f"mp_parameters: a JSON object was expected, such as {{\"partitions\": 2}}, not {text!r}")
+        raise JobError(f'mp_parameters: a JSON object was expected, such as {{"partitions": 2}}, not {text!r}')
     return parameters
 
 

@@ -13,8 +13,7 @@ _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN
 def argv(settings: Settings) -> list[str]:
     """The command line."""
     user = settings.user_environment
-    options = settings.framework_parameters.get("sagemaker_mpi_custom_mpi_options") or ""
-    debug, custom = mpirun.custom_options(str(options), user)
+    debug, custom = mpirun.custom_options(settings.framework_parameters.get("sagemaker_mpi_custom_mpi_options"), user)
     command = ["mpirun", "--host", mpirun.hosts_option(settings.hosts, settings.processes_per_host)]
     command += ["-np", str(total_processes(settings)), "--allow-run-as-root", "--display-map", "--tag-output"]
     command += ["-mca", "btl_tcp_if_include", settings.interface, "-mca", "oob_tcp_if_include", settings.interface]

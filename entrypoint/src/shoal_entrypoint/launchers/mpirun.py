@@ -5,26 +5,13 @@ from __future__ import annotations
 import shlex
 from typing import Mapping
 
-from shoal_entrypoint.launchers.settings import Settings
+from shoal_entrypoint.launchers.settings import EFA_RDMA, Settings
 from shoal_entrypoint.outcome import JobError
 
 __all__ = ["custom_options", "efa_nccl", "efa_rdma", "export", "hosts_option", "preload"]
 
-# Instance types whose NCCL runs over EFA, and those whose EFA reads GPU memory directly.
-_EFA_RDMA = {
-    f"ml.{name}"
-    for name in (
-        "p4d.24xlarge",
-        "p4de.24xlarge",
-        "p5.48xlarge",
-        "p5e.48xlarge",
-        "p5en.48xlarge",
-        "p6-b200.48xlarge",
-        "trn1.32xlarge",
-        "p6e-gb200.36xlarge",
-    )
-}
-_EFA_NCCL = _EFA_RDMA | {f"ml.{name}" for name in ("g4dn.8xlarge", "g4dn.12xlarge", "g5.48xlarge", "p3dn.24xlarge")}
+# Instance types whose NCCL runs over EFA.
+_EFA_NCCL = EFA_RDMA | {f"ml.{name}" for name in ("g4dn.8xlarge", "g4dn.12xlarge", "g5.48xlarge", "p3dn.24xlarge")}
 
 
 def hosts_option(hosts: tuple[str, ...], slots: int) -> str:
@@ -39,7 +26,7 @@ def efa_nccl(instance_type: str, environ: Mapping[str, str]) -> list[str]:
 
 def efa_rdma(instance_type: str, environ: Mapping[str, str]) -> list[str]:
     """Direct reads of GPU memory."""
-    return export("FI_EFA_USE_DEVICE_RDMA", "1", environ) if instance_type in _EFA_RDMA else []
+    return export("FI_EFA_USE_DEVICE_RDMA", "1", environ) if instance_type in EFA_RDMA else []
 
 
 def export(name: str, default: str, environ: Mapping[str, str]) -> list[str]:
@@ -47,9 +34,12 @@ def export(name: str, default: str, environ: Mapping[str, str]) -> list[str]:
     return ["-x", f"{name}={environ.get(name) or default}"]
 
 
-def custom_options(text: str, environ: Mapping[str, str]) -> tuple[str, list[str]]:
+def custom_options(given: object, environ: Mapping[str, str]) -> tuple[str, list[str]]:
     """The user's own mpirun options -> (NCCL_DEBUG, the other words in order)."""
     debug = environ.get("NCCL_DEBUG") or "INFO"
+    text = given or ""
+    if not isinstance(text, str):
+        raise JobError(f"custom_mpi_options: a text with options of mpirun was expected, not {given!r}")
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -61,6 +51,9 @@ def custom_options(text: str, environ: Mapping[str, str]) -> tuple[str, list[str
     while position < len(words):
         word = words[position]
         position += 1
+        if word == "--":  # whatever follows is not for us
+            rest += words[position - 1 :]
+            break
         if word == "--NCCL_DEBUG" and position < len(words):
             debug = words[position]
             position += 1

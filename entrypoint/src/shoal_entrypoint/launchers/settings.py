@@ -10,6 +10,7 @@ from shoal_entrypoint.devices import Devices
 from shoal_entrypoint.outcome import JobError
 
 __all__ = [
+    "EFA_RDMA",
     "MPI",
     "MPI_FAMILY",
     "PARAMETER_SERVER",
@@ -27,6 +28,21 @@ __all__ = [
 MPI, PYTORCHDDP, TORCHRUN, SMDDP, XLA, PROCESS = "mpi", "pytorchddp", "torchrun", "smddp", "xla", "process"
 PARAMETER_SERVER = "parameter_server"
 MPI_FAMILY = (MPI, PYTORCHDDP, SMDDP)
+
+# Instance types whose EFA reads GPU memory directly.
+EFA_RDMA = {
+    f"ml.{name}"
+    for name in (
+        "p4d.24xlarge",
+        "p4de.24xlarge",
+        "p5.48xlarge",
+        "p5e.48xlarge",
+        "p5en.48xlarge",
+        "p6-b200.48xlarge",
+        "trn1.32xlarge",
+        "p6e-gb200.36xlarge",
+    )
+}
 
 # In the order in which existing jobs with several flags are resolved.
 _FLAGS = (
@@ -61,15 +77,20 @@ class Settings(NamedTuple):
 
 def choose(job: Job) -> str:
     """The launcher that the job's flags ask for on this host."""
-    if job.in_distribution:
-        for flag, launcher in _FLAGS:
-            if job.enabled(flag):
-                if launcher == XLA:
-                    from shoal_entrypoint.launchers import xla  # next to no job asks for it
+    resource = job.resource
+    if resource.current_group not in job.distribution_groups:
+        return PROCESS
+    asked = next((launcher for flag, launcher in _FLAGS if job.enabled(flag)), PROCESS)
+    if asked != PROCESS and not job.in_distribution:  # hosts that each ran the whole job would look like a success
+        raise JobError(
+            f"resourceconfig.json: current_group_name: {resource.current_group}: {resource.current_host} is in no such"
+            f" group of instance_groups ({', '.join(resource.group_names)})"
+        )
+    if asked == XLA:
+        from shoal_entrypoint.launchers import xla  # next to no job asks for it
 
-                    xla.require()
-                return launcher
-    return PROCESS
+        xla.require()
+    return asked
 
 
 def processes_per_host(job: Job, devices: Devices) -> int:
@@ -125,5 +146,7 @@ def environment_additions(launcher: str, settings: Settings) -> dict[str, str]:
         return {}
     values = {"NCCL_PROTO": "simple"}
     if settings.efa:
-        values.update(FI_PROVIDER="efa", FI_EFA_USE_DEVICE_RDMA="1", RDMAV_FORK_SAFE="1")
+        values["FI_PROVIDER"] = "efa"
+        if settings.instance_type in EFA_RDMA:
+            values.update(FI_EFA_USE_DEVICE_RDMA="1", RDMAV_FORK_SAFE="1")
     return values

@@ -18,9 +18,10 @@ def argv(settings: Settings) -> list[str]:
     """The command line. Without an EFA device nothing names the efa provider: libfabric would find none."""
     several = len(settings.hosts) > 1
     user = settings.user_environment
-    given = [settings.framework_parameters.get(name) for name in _CUSTOM_OPTIONS]
-    debug, custom = mpirun.custom_options(" ".join(str(options) for options in given if options), user)
-    hosts = mpirun.hosts_option(settings.hosts, settings.processes_per_host if several else 1)
+    given = list(filter(None, (settings.framework_parameters.get(name) for name in _CUSTOM_OPTIONS)))
+    debug, custom = mpirun.custom_options(" ".join(given) if len(given) > 1 else next(iter(given), None), user)
+    slots = f":{settings.processes_per_host}" if several else ""  # here even where it is mpirun's default
+    hosts = ",".join(host + slots for host in settings.hosts)
     command = ["mpirun", "--host", hosts, "-np", str(settings.processes_per_host * len(settings.hosts))]
     command += ["--allow-run-as-root", "--tag-output", "--oversubscribe"]
     command += ["-mca", "btl_tcp_if_include", settings.interface, "-mca", "oob_tcp_if_include", settings.interface]
