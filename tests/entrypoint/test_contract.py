@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 from shoal_entrypoint import environment, plan
+from shoal_entrypoint.capture import Capture
 from shoal_entrypoint.code import Entry, Kind, installs
 from shoal_entrypoint.configuration import Job, load_job, load_resource
 from shoal_entrypoint.devices import Devices
+from shoal_entrypoint.explain import explain
 from shoal_entrypoint.hyperparameters import to_arguments
 from shoal_entrypoint.launchers import mpirun, settings
 from shoal_entrypoint.outcome import JobError
@@ -188,3 +190,10 @@ def test_words_after_two_dashes_are_mpirun_s() -> None:
 def test_custom_options_that_are_no_text_are_refused(options: object) -> None:
     with pytest.raises(JobError, match="custom_mpi_options: a text"):
         mpirun.custom_options(options, {})
+
+
+def test_a_script_that_cannot_be_read_is_explained_by_the_error_first() -> None:
+    stderr = Capture()
+    stderr.feed(b'  File "/opt/ml/code/train.py", line 1\n    def (\n        ^\nSyntaxError: invalid syntax\n')
+    message = explain(Capture(), stderr, None).splitlines()
+    assert message[:2] == ["SyntaxError: invalid syntax", '  File "/opt/ml/code/train.py", line 1']

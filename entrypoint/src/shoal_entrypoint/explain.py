@@ -10,6 +10,8 @@ from shoal_entrypoint.capture import Capture, RankCapture, failing_rank, torchru
 __all__ = ["explain", "shorten"]
 
 _LAST_LINES = 20
+# What Python says, below the line that it cannot read, without the word "Traceback".
+_UNREADABLE = re.compile(r"(Syntax|Indentation|Tab)Error: ")
 # Frames between the interpreter and the user's script, and the code lines that Python prints below them.
 _OUR_FRAMES = ('File "<frozen runpy>"', "/mpi4py/__main__.py", "/mpi4py/run.py")
 # torch's own log lines: E1120 14:22:28.000000 77 torch/...
@@ -42,7 +44,8 @@ def explain(
     if traceback is not None:
         return "\n".join([_exception(traceback), *where, shorten(traceback)])
     lines = stderr.rank_lines(rank, _LAST_LINES) or stderr.rank_lines(None, _LAST_LINES)
-    return "\n".join([*where, *lines])
+    named = [lines[-1]] if len(lines) > 1 and _UNREADABLE.match(lines[-1]) else []
+    return "\n".join([*named, *where, *lines])
 
 
 def _blamed(ranks: Mapping[int, RankCapture], cause: int | None) -> RankCapture | None:
