@@ -149,6 +149,15 @@ def test_the_module_directory_is_where_the_code_is_from(tmp_path: Path, submitte
     assert json.loads(found["SM_TRAINING_ENV"])["module_dir"] == told
 
 
+@pytest.mark.parametrize(("given", "told"), [(None, None), ("{}", False), ('{"partitions":2}', True)])
+def test_model_parallel_is_told_by_the_environment_that_train_was_given(
+    tmp_path: Path, given: str | None, told: bool | None
+) -> None:
+    environ = {} if given is None else {"SM_HP_MP_PARAMETERS": given}
+    found = variables(job(tmp_path, {"mp_parameters": '{"ddp":true}'}, environ))
+    assert json.loads(found["SM_TRAINING_ENV"])["is_modelparallel_enabled"] is told
+
+
 def test_without_groups_in_the_file_the_host_s_group_has_no_hosts(tmp_path: Path) -> None:
     assert variables(job(tmp_path))["SM_CURRENT_INSTANCE_GROUP_HOSTS"] == "[]"
 

@@ -77,6 +77,7 @@ class Job(NamedTuple):
     distribution_hosts: tuple[str, ...]
     command: tuple[str, ...] = ()  # instead of a program: see command.py
     command_arguments: bool = True  # whether the command gets the hyperparameters as arguments
+    model_parallel: bool | None = None  # whether SM_HP_MP_PARAMETERS, given in the environment, says something
 
     @property
     def master(self) -> str:
@@ -199,6 +200,7 @@ def load_job(config: Path, resource: Resource, environ: Mapping[str, str]) -> Jo
         )
     parameters = hyperparameters.framework_parameters(reserved)
     groups = _distribution_groups(path, parameters, resource)
+    given_parameters = environ.get("SM_HP_MP_PARAMETERS")
     submit = reserved.get("sagemaker_submit_directory") or environ.get("SAGEMAKER_SUBMIT_DIRECTORY")
     return Job(
         resource=resource,
@@ -216,6 +218,7 @@ def load_job(config: Path, resource: Resource, environ: Mapping[str, str]) -> Jo
         distribution_groups=groups,
         distribution_hosts=_distribution_hosts(groups, resource),
         command=command,
+        model_parallel=None if given_parameters is None else given_parameters not in ("", "{}"),
         command_arguments=hyperparameters.is_on(reserved.get("sagemaker_command_arguments", True)),
     )
 

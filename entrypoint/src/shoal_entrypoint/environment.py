@@ -136,7 +136,7 @@ def _training_env(
         "instance_groups_dict": _groups_by_name(job),
         "is_hetero": len(resource.groups) > 1,
         "is_master": resource.current_host == job.master,
-        "is_modelparallel_enabled": None,
+        "is_modelparallel_enabled": job.model_parallel,
         "is_smddpmprun_installed": tools.get("smddpmprun", False),
         "is_smddprun_installed": tools.get("smddprun", False),
         "job_name": job.job_name,
