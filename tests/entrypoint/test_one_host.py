@@ -84,6 +84,12 @@ def test_the_exit_code_and_the_traceback_are_the_script_s(host: RunJob) -> None:
     assert ran.failure.startswith("ExecuteUserScriptError:\nExitCode 1\nErrorMessage \"KeyError: 'weights'\nTraceback")
 
 
+def test_a_script_that_complains_on_stdout_alone_is_heard(host: RunJob) -> None:
+    ran = host("print('loading')\nprint('no such data set: digits')\nraise SystemExit(4)\n")
+    assert ran.wait() == 4
+    assert 'ErrorMessage "loading\nno such data set: digits"' in ran.failure
+
+
 def test_a_killed_script_says_out_of_memory(host: RunJob) -> None:
     ran = host("import os\nos.kill(os.getpid(), 9)\n")
     assert ran.wait() == 137

@@ -43,7 +43,9 @@ def explain(
     where = [here] if here else [] if rank is None or host_of is None else [f"rank {rank} on {host_of(rank)}"]
     if traceback is not None:
         return "\n".join([_exception(traceback), *where, shorten(traceback)])
-    lines = stderr.rank_lines(rank, _LAST_LINES) or stderr.rank_lines(None, _LAST_LINES)
+    # Shell scripts often say what is wrong on stdout; it counts only where stderr is silent.
+    streams = ((stderr, rank), (stderr, None), (stdout, rank))
+    lines = next((said for stream, one in streams for said in [stream.rank_lines(one, _LAST_LINES)] if said), [])
     named = [lines[-1]] if len(lines) > 1 and _UNREADABLE.match(lines[-1]) else []
     return "\n".join([*named, *where, *lines])
 
