@@ -1,6 +1,8 @@
 """Runs inside an image and prints how many bytes each package takes, as one JSON object. Files are counted as they are,
 each once, whatever a package's own records say of its size."""
 
+from __future__ import annotations  # rows have Python 3.8 and 3.9 too
+
 import json
 import os
 import re
@@ -44,15 +46,26 @@ def debian_owners() -> dict[str, str]:
 
 
 def python_owners() -> dict[str, str]:
-    """Return the distribution that each file or folder right below site-packages belongs to."""
-    owners = {}
+    """Return the distribution each file below site-packages belongs to; of a folder, the first with files in it."""
+    owners: dict[str, str] = {}
     for distribution in metadata.distributions():
         name = re.sub(r"[-_.]+", "-", distribution.metadata["Name"]).lower()
         for file in distribution.files or ():
             if file.parts[0] not in ("..", "__pycache__"):
-                # Of a folder that several share (smdistributed), the first one's.
-                owners.setdefault(file.parts[0], name)
+                owners[str(file)] = name
+                for folder in list(file.parents)[:-1]:
+                    owners.setdefault(str(folder), name)
     return owners
+
+
+def nearest(owners: dict[str, str], path: str) -> str:
+    """Return whose `path` is; of what was compiled here, and is on no list, the owner of the folder it is in."""
+    place = path
+    while place:
+        if place in owners:
+            return owners[place]
+        place = place.rpartition("/")[0]
+    return path.split("/")[0]
 
 
 def measure() -> dict[str, object]:
@@ -62,8 +75,7 @@ def measure() -> dict[str, object]:
     sizes: dict[str, Counter[str]] = {"python": Counter(), "debian": Counter(), "other": Counter()}
     for path, size in files().items():
         if path.startswith(packages):
-            first = path[len(packages) :].split("/")[0]
-            sizes["python"][python.get(first, first)] += size
+            sizes["python"][nearest(python, path[len(packages) :])] += size
         elif path in debian:
             sizes["debian"][debian[path]] += size
         else:

@@ -2,7 +2,8 @@
 # Generated from images/templates/ by `shoal render`: please edit those, not this.
 #
 # By hand, from the root of the repository:
-#   mkdir -p wheelhouse/2.13-cpu && docker build --file images/rendered/2.13-cpu.Dockerfile .
+#   mkdir -p wheelhouse/2.13-cpu wheelhouse/build-py311 wheelhouse/container-py311
+#   docker build --file images/rendered/2.13-cpu.Dockerfile .
 
 # ---- base: what every stage stands on -------------------------------------------------------------------------------
 FROM shoal-base:debian12 AS base
@@ -21,8 +22,8 @@ RUN --mount=type=bind,source=images/scripts,target=/build/scripts \
         openssh-server \
         python3 \
         python3-venv
-# Keys belong to a job, never to an image: `train` makes them when a job starts.
-RUN rm -f /etc/ssh/ssh_host_* && python3 -m venv /opt/venv
+RUN --mount=type=bind,source=images/scripts,target=/build/scripts \
+    /build/scripts/make-venv.sh /opt/venv
 ENV PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     LANG=C.UTF-8 \
     PYTHONUNBUFFERED=1
@@ -37,8 +38,8 @@ RUN --mount=type=bind,source=images/scripts,target=/build/scripts \
     --mount=type=bind,source=wheelhouse/2.13-cpu,target=/build/wheelhouse \
     /build/scripts/pip-install.sh /build/2.13-cpu.txt
 
-# ---- smddp-builder: the first stage with a compiler --------------------------------------------------------------------
-FROM torch AS smddp-builder
+# ---- compiler: what builds wheels; the same for all rows on one base, and in no image ------------------------------------
+FROM base AS compiler
 RUN --mount=type=bind,source=images/scripts,target=/build/scripts \
     --mount=type=secret,id=ca.pem,mode=0444 \
     --mount=type=secret,id=proxy.env,mode=0444 \
@@ -47,6 +48,7 @@ RUN --mount=type=bind,source=images/scripts,target=/build/scripts \
     --mount=type=cache,target=/var/cache/apt,id=shoal-apt-cache-bookworm,sharing=locked \
     --mount=type=cache,target=/var/lib/apt/lists,id=shoal-apt-lists-bookworm,sharing=locked \
     /build/scripts/apt-install.sh \
+        ccache \
         g++ \
         libc6-dev \
         python3-dev
@@ -55,23 +57,50 @@ RUN --mount=type=bind,source=images/scripts,target=/build/scripts \
     --mount=type=secret,id=proxy.env,mode=0444 \
     --mount=type=secret,id=pip.conf,mode=0444 \
     --mount=type=bind,source=images/locks/build-py311.txt,target=/build/build-py311.txt \
-    --mount=type=bind,source=wheelhouse/2.13-cpu,target=/build/wheelhouse \
+    --mount=type=bind,source=wheelhouse/build-py311,target=/build/wheelhouse \
     /build/scripts/pip-install.sh /build/build-py311.txt
+
+# ---- smddp-builder: compiles against the row's torch, which is mounted ------------------------------------------------
+FROM compiler AS smddp-builder
 RUN --mount=type=bind,source=images/scripts,target=/build/scripts \
     --mount=type=bind,source=smddp_core,target=/build/smddp_core \
-    /build/scripts/build-wheel.sh /build/smddp_core /wheels
+    --mount=type=bind,from=torch,source=/opt/venv/lib/python3.11/site-packages,target=/build/torch \
+    --mount=type=cache,target=/build/ccache,id=shoal-ccache \
+    PYTHONPATH=/build/torch /build/scripts/build-wheel.sh /build/smddp_core /wheels
+
+# ---- smp-builder: plain Python, for which torch need not be there ---------------------------------------------------------
+FROM compiler AS smp-builder
+RUN --mount=type=bind,source=images/scripts,target=/build/scripts \
+    --mount=type=bind,source=modelparallel,target=/build/modelparallel \
+    /build/scripts/build-wheel.sh /build/modelparallel /smp-wheels
 
 # ---- entrypoint-builder: its host name shim needs the compiler too --------------------------------------------------------
-FROM smddp-builder AS entrypoint-builder
+FROM compiler AS entrypoint-builder
 RUN --mount=type=bind,source=images/scripts,target=/build/scripts \
     --mount=type=bind,source=entrypoint,target=/build/entrypoint \
     /build/scripts/build-wheel.sh /build/entrypoint /entrypoint-wheels
 
-# ---- runtime: torch, Open MPI and the collective library ----------------------------------------------------------------
+# ---- runtime: torch, Open MPI and the two libraries -----------------------------------------------------------------------
 FROM torch AS runtime
-RUN --mount=type=bind,from=smddp-builder,source=/wheels,target=/wheels \
-    pip install --quiet --no-index --no-deps --no-cache-dir /wheels/*.whl \
+RUN --mount=type=bind,source=images/scripts,target=/build/scripts \
+    --mount=type=bind,from=smddp-builder,source=/wheels,target=/wheels \
+    /build/scripts/install-wheels.sh /wheels \
     && python -c "import smdistributed.dataparallel.torch.torch_smddp"
+RUN --mount=type=bind,source=images/scripts,target=/build/scripts \
+    --mount=type=bind,from=smp-builder,source=/smp-wheels,target=/wheels \
+    /build/scripts/install-wheels.sh /wheels \
+    && python -c "import smdistributed.modelparallel.torch"
+# In front of Open MPI's own: images/files/ says why.
+COPY images/files/mpirun /usr/local/bin/
+
+# ---- ec2: for machines whose user starts the processes -----------------------------------------------------------------------
+FROM runtime AS ec2
+LABEL org.opencontainers.image.title="pytorch-training" \
+      org.opencontainers.image.version="2.13.0" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      dev.shoal.flavour="ec2" \
+      dev.shoal.row="2.13-cpu"
+CMD ["bash"]
 
 # ---- sagemaker: the container contract (docs/train.md) --------------------------------------------------------------------
 FROM runtime AS sagemaker
@@ -80,16 +109,15 @@ RUN --mount=type=bind,source=images/scripts,target=/build/scripts \
     --mount=type=secret,id=proxy.env,mode=0444 \
     --mount=type=secret,id=pip.conf,mode=0444 \
     --mount=type=bind,source=images/locks/container-py311.txt,target=/build/container-py311.txt \
-    --mount=type=bind,source=wheelhouse/2.13-cpu,target=/build/wheelhouse \
+    --mount=type=bind,source=wheelhouse/container-py311,target=/build/wheelhouse \
     /build/scripts/pip-install.sh /build/container-py311.txt
-# In front of Open MPI's and OpenSSH's own: images/files/ says why.
+# In front of OpenSSH's own: images/files/ says why.
 RUN dpkg-divert --quiet --divert /usr/lib/openssh/sshd --rename /usr/sbin/sshd
 COPY images/files/sshd /usr/sbin/
-COPY images/files/mpirun /usr/local/bin/
-RUN --mount=type=bind,from=entrypoint-builder,source=/entrypoint-wheels,target=/wheels \
-    pip install --quiet --no-index --no-deps --no-cache-dir /wheels/*.whl \
+RUN --mount=type=bind,source=images/scripts,target=/build/scripts \
+    --mount=type=bind,from=entrypoint-builder,source=/entrypoint-wheels,target=/wheels \
+    /build/scripts/install-wheels.sh /wheels \
     && mkdir -p /opt/ml/code /opt/ml/input/config /opt/ml/input/data /opt/ml/model /opt/ml/output/data
-# The names of com.amazonaws are those that SageMaker's own images carry, and tools look for.
 LABEL org.opencontainers.image.title="pytorch-training" \
       org.opencontainers.image.version="2.13.0" \
       org.opencontainers.image.licenses="Apache-2.0" \
@@ -99,6 +127,7 @@ LABEL org.opencontainers.image.title="pytorch-training" \
       com.amazonaws.ml.engines.sagemaker.dlc.python.py311="true" \
       com.amazonaws.ml.engines.sagemaker.dlc.os.debian12="true" \
       com.amazonaws.ml.engines.sagemaker.dlc.job.training="true" \
+      dev.shoal.flavour="sagemaker" \
       dev.shoal.row="2.13-cpu"
 WORKDIR /opt/ml/code
 CMD ["bash"]

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,13 +12,15 @@ import docker
 from docker.errors import APIError, ImageNotFound
 
 from shoal.errors import ShoalError
-from shoal.image.host_settings import AptSettings
+from shoal.image.children import Children
+from shoal.image.host_settings import UBUNTU_SUITES, AptSettings
 from shoal.image.render import base_reference
 from shoal.image.versions import Base
 
 ORIGIN_LABEL = "dev.shoal.base.origin"
 RECIPE_LABEL = "dev.shoal.base.recipe"
-KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+KEYRINGS = Path("/usr/share/keyrings")
+DATE_OF_ALL = "1577836800"  # as in images/scripts/same-dates.sh
 VARIANT = "minbase"
 HOST_ONLY = ("etc/apt/apt.conf.d/99mmdebstrap",)
 # What Debian's own `slim` images leave out, so that pulled and bootstrapped bases hold the same. Licences stay.
@@ -32,7 +35,9 @@ SLIM = (
 )
 
 
-def ensure(client: docker.DockerClient, name: str, base: Base, apt: AptSettings, log: Path) -> str:
+def ensure(
+    client: docker.DockerClient, name: str, base: Base, apt: AptSettings, log: Path, children: Children | None = None
+) -> str:
     """Make sure the engine has the base image `name`; return where it came from, in words.
 
     Raises:
@@ -49,22 +54,31 @@ def ensure(client: docker.DockerClient, name: str, base: Base, apt: AptSettings,
     try:
         client.images.pull(base.pull).tag(reference)
     except APIError as error:
-        _bootstrap(client, reference, base, apt, log, pull_error=error.explanation or str(error))
-        return f"bootstrapped from Debian {base.suite}, signatures checked ({base.pull} cannot be pulled here)"
+        pull_error = error.explanation or str(error)
+        _bootstrap(client, reference, base, apt, log, pull_error, children or Children())
+        archive = f"{_family(base)} {base.suite}"
+        return f"bootstrapped from {archive}, signatures checked ({base.pull} cannot be pulled here)"
     return f"pulled {base.pull}"
 
 
 def _bootstrap(
-    client: docker.DockerClient, reference: str, base: Base, apt: AptSettings, log: Path, pull_error: str
+    client: docker.DockerClient,
+    reference: str,
+    base: Base,
+    apt: AptSettings,
+    log: Path,
+    pull_error: str,
+    children: Children,
 ) -> None:
     """Pipe mmdebstrap into the engine's import. apt checks the archive's signature against Debian's own keyring."""
-    if shutil.which("mmdebstrap") is None or not KEYRING.is_file():
+    keyring = KEYRINGS / f"{_family(base).lower()}-archive-keyring.gpg"
+    if shutil.which("mmdebstrap") is None or not keyring.is_file():
         raise ShoalError(
             f"{base.pull} cannot be pulled ({pull_error}) and cannot be bootstrapped: "
-            "install mmdebstrap and debian-archive-keyring, or make a registry reachable",
+            f"install mmdebstrap and {keyring}, or make a registry reachable",
             exit_code=3,
         )
-    command = ["mmdebstrap", f"--variant={VARIANT}", f"--keyring={KEYRING}"]
+    command = ["mmdebstrap", f"--variant={VARIANT}", f"--keyring={keyring}"]
     command += [f"--dpkgopt={line}" for line in SLIM]
     command += [f"--aptopt={line}" for line in apt.options]
     # This host's options and a private mirror serve the bootstrap only: neither may travel with the image.
@@ -73,19 +87,27 @@ def _bootstrap(
     command += [base.suite, "-", *apt.sources(base.suite)]
     labels = [f"LABEL {ORIGIN_LABEL}=mmdebstrap-{base.suite}", f"LABEL {RECIPE_LABEL}={recipe(base)}"]
     repository, tag = reference.split(":")
+    # The same packages make the same file system, byte by byte.
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": DATE_OF_ALL}
     with log.open("wb") as stderr:
-        bootstrap = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr)
+        bootstrap = children.start(command, stdout=subprocess.PIPE, stderr=stderr, env=environment)
         # Under another tag until mmdebstrap has succeeded: half a file system must not pass for a whole one.
         partial = f"{tag}-partial"
         client.api.import_image_from_stream(bootstrap.stdout, repository=repository, tag=partial, changes=labels)
     try:
-        if bootstrap.wait() != 0:
+        if children.wait(bootstrap) != 0:
             last = (log.read_text(errors="replace").strip() or "no output").splitlines()[-1]
-            raise ShoalError(f"bootstrapping Debian {base.suite} failed: {last} (all of it: {log})", exit_code=3)
+            raise ShoalError(
+                f"bootstrapping {_family(base)} {base.suite} failed: {last} (all of it: {log})", exit_code=3
+            )
         client.images.get(f"{repository}:{partial}").tag(reference)
     finally:
         with contextlib.suppress(ImageNotFound):
             client.images.remove(f"{repository}:{partial}")
+
+
+def _family(base: Base) -> str:
+    return "Ubuntu" if base.suite in UBUNTU_SUITES else "Debian"
 
 
 def recipe(base: Base) -> str:

@@ -8,17 +8,21 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from shoal.errors import ShoalError
-from shoal.image.progress import Progress
+from shoal.image.children import Children
+from shoal.image.progress import Reporter
 
 # `#7 [torch 2/2] RUN ...` announces a step; `#7 CACHED`, `#7 DONE 1.2s` and `#7 ERROR` end it.
 _STEP = re.compile(r"^#(\d+) \[([\w-]+) +\d+/\d+\] (.*)$")
 _STEP_WIDTH = 72
 _WORTH_A_LINE_S = 1.0
 _END = re.compile(r"^#(\d+) (CACHED|DONE|ERROR)")
+_EXPORT = re.compile(r"^#\d+ exporting (to image|layers)$")
+_LAST_LINES = 12
 
 
 def find_client(environ: Mapping[str, str] = os.environ) -> str:
@@ -46,43 +50,70 @@ def find_client(environ: Mapping[str, str] = os.environ) -> str:
     )
 
 
-def build(arguments: list[str], log: Path, progress: Progress) -> None:
+class BuildFailedError(ShoalError):
+    """A build failed; `tail` has the last lines of the step that did."""
+
+    def __init__(self, message: str, tail: Sequence[str]) -> None:
+        super().__init__(message, exit_code=1)
+        self.tail = tuple(tail)
+
+
+def build(arguments: list[str], log: Path, progress: Reporter, children: Children | None = None) -> None:
     """Run `docker build ARGUMENTS`; the whole output goes to `log`.
 
     `progress` hears of every step that is not in the cache, and is told when one of a second or more is done.
 
     Raises:
-        ShoalError: the build failed; the message has the step and the last words of its output.
+        BuildFailedError: the build failed; the message has the step's cause.
     """
+    children = children or Children()
     command = [find_client(), "build", "--progress=plain", *arguments]
-    environment = {**os.environ, "DOCKER_BUILDKIT": "1"}
-    steps: dict[str, tuple[str, float]] = {}
-    tail: list[str] = []
-    with log.open("w") as stream:
-        process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    follower = _Follower(progress)
+    tail: deque[str] = deque(maxlen=200)
+    with log.open("w", buffering=1) as stream:  # a line at a time: for those who look while it builds
+        process = children.start(
+            command,
+            env={**os.environ, "DOCKER_BUILDKIT": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
         )
         assert process.stdout is not None
         for line in process.stdout:
             stream.write(line)
-            tail = [*tail[-200:], line.rstrip()]
-            _follow(line, steps, progress)
-    if process.wait() != 0:
-        raise ShoalError(f"docker build failed: {_cause(tail)} (all of it: {log})", exit_code=1)
+            tail.append(line.rstrip())
+            follower.hear(line)
+    if children.wait(process) != 0:
+        raise BuildFailedError(f"docker build failed: {_cause(list(tail))} (all of it: {log})", _last_lines(list(tail)))
 
 
-def _follow(line: str, steps: dict[str, tuple[str, float]], progress: Progress) -> None:
-    if started := _STEP.match(line):
-        number, stage, instruction = started.groups()
-        if number not in steps and not instruction.startswith("FROM"):
-            steps[number] = (f"{stage}: {_short(instruction)}", time.monotonic())
-            progress.busy(steps[number][0])
-    elif ended := _END.match(line):
-        step = steps.get(ended.group(1))
-        if step is not None and ended.group(2) == "DONE":
+class _Follower:
+    """Turns a build's plain output into reports. Of steps side by side, the oldest that still runs is shown."""
+
+    def __init__(self, progress: Reporter) -> None:
+        self._progress = progress
+        self._running: dict[str, tuple[str, float]] = {}
+        self._seen: set[str] = set()
+
+    def hear(self, line: str) -> None:
+        if started := _STEP.match(line):
+            number, stage, instruction = started.groups()
+            if number not in self._seen and not instruction.startswith("FROM"):
+                self._running[number] = (f"{stage}: {_short(instruction)}", time.monotonic())
+                self._show()
+            self._seen.add(number)
+        elif (ended := _END.match(line)) and (step := self._running.pop(ended.group(1), None)) is not None:
             seconds = time.monotonic() - step[1]
-            if seconds >= _WORTH_A_LINE_S:
-                progress.done(f"{step[0]} ({seconds:.0f} s)")
+            if ended.group(2) == "DONE" and seconds >= _WORTH_A_LINE_S:
+                self._progress.done(f"{step[0]} ({seconds:.0f} s)")
+            self._show()
+        elif "exporting" in line and _EXPORT.match(line):
+            self._progress.busy("export: layers")
+
+    def _show(self) -> None:
+        if self._running:
+            self._progress.busy(next(iter(self._running.values()))[0])
 
 
 def _short(instruction: str) -> str:
@@ -94,11 +125,19 @@ def _short(instruction: str) -> str:
 
 def _cause(tail: list[str]) -> str:
     """Pick the line that says why: a Python exception, a compiler's, apt's or pip's error, else the last."""
-    lines = [re.sub(r"^#\d+ ([\d.]+ )?[\s|+]*", "", line) for line in tail]
-    for telling in (r"\w+Error: ", r"\berror: |^E: |^ERROR: "):
-        if found := [line for line in lines if re.search(telling, line)]:
-            return found[0].strip()
+    lines = [re.sub(r"^#\d+ ([\d.]+ )?[\s|+]*", "", line) for line in tail if not _STEP.match(line)]
+    for telling in (r"No space left on device", r"\w+Error: ", r"\berror: |^E: |^ERROR: "):
+        for group in (_last_lines(tail), lines):
+            if found := [line for line in group if re.search(telling, line)]:
+                return found[0].strip()
     return (lines[-1:] or ["no output"])[0].strip()
+
+
+def _last_lines(tail: list[str]) -> list[str]:
+    """Return what the failed step said last; nothing where no step failed."""
+    failed = next((match.group(1) for line in tail if (match := _END.match(line)) and match.group(2) == "ERROR"), None)
+    said = re.compile(rf"#{failed} [\d.]+ (.*)")
+    return [match.group(1) for line in tail if (match := said.match(line))][-_LAST_LINES:]
 
 
 def _on_path(program: str, path: str) -> Iterator[str]:

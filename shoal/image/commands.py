@@ -1,4 +1,4 @@
-"""The verbs on images: `shoal list`, `render`, `lock`, `build`, `size`, `diff`."""
+"""The verbs on images: `shoal list`, `render`, `lock`, `size`, `diff`."""
 
 import datetime as dt
 import json
@@ -12,15 +12,16 @@ from rich.table import Column, Table
 from shoal import engine
 from shoal.console import err, out
 from shoal.errors import ShoalError
-from shoal.image import build as building
 from shoal.image import lock as locking
 from shoal.image import render as rendering
 from shoal.image import size as sizing
 from shoal.image.changes import changes
-from shoal.image.progress import Progress
-from shoal.image.versions import Versions, load
+from shoal.image.versions import Flavour, Versions
+from shoal.image.versions_file import load
 
-RowName = Annotated[str, typer.Argument(metavar="ROW", help="a row of versions.yaml, e.g. 2.13-cpu")]
+RowName = Annotated[
+    str, typer.Argument(metavar="ROW", help="a row of versions.yaml, e.g. 2.13-cpu, or the tag of its image")
+]
 JsonFlag = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")]
 
 
@@ -49,13 +50,14 @@ def list_rows(as_json: JsonFlag = False) -> None:
     if as_json:
         listed = versions.model_dump(mode="json")
         for name, row in versions.rows.items():
-            listed["rows"][name]["support"] = row.support(today)
+            tags = [f"{row.stem}-{flavour}" for flavour in row.flavours]
+            listed["rows"][name] |= {"support": row.support(today), "tags": tags}
         out.print_json(json.dumps(listed))
         return
-    columns = ("torch", "device", "python", "base", "lightning", "openmpi", "ga", "eop")
+    columns = ("torch", "cuda", "python", "base", "lightning", "openmpi", "ga", "eop")
     table = Table("row", *columns, "support", box=None, pad_edge=False)
     for name, row in versions.rows.items():
-        table.add_row(name, *(str(getattr(row, column)) for column in columns), row.support(today))
+        table.add_row(name, *(str(getattr(row, column) or "-") for column in columns), row.support(today))
     out.print(table)
 
 
@@ -71,7 +73,7 @@ def render(
     if check:
         rendering.check(versions, root)
     elif row is not None:
-        typer.echo(rendering.render(versions, row, root), nl=False)
+        typer.echo(rendering.render(versions, versions.find(row), root), nl=False)
     else:
         for name in versions.rows:
             rendering.rendered_path(name, root).write_text(rendering.render(versions, name, root))
@@ -80,33 +82,21 @@ def render(
 def lock(row: RowName) -> None:
     """Choose the versions of all Python packages of a row anew, and write them with their hashes."""
     root, versions = _versions()
+    row = versions.find(row)
     for path in locking.lock(row, versions.row(row), root):
         err.print(f"wrote {path.relative_to(root)}")
-
-
-def build(row: RowName, as_json: JsonFlag = False) -> None:
-    """Build, measure and tag the image of a row; one of the same content is not built again."""
-    root, versions = _versions()
-    versions.row(row)  # a misspelt row should not have to wait for the engine
-    with Progress(err) as progress:
-        built = building.build(engine.connect(), versions, row, root, progress)
-        progress.done(f"{'built' if built.fresh else 'unchanged'}: {built.size_bytes / 1e6:.0f} MB")
-    if as_json:
-        out.print_json(json.dumps(built.manifest()))
-    else:
-        for tag in (built.names.short, built.names.full, built.names.immutable):
-            typer.echo(tag)
 
 
 def size(
     row: RowName,
     as_json: JsonFlag = False,
     top: Annotated[int, typer.Option(min=1, help="how many packages to show")] = 20,
+    flavour: Annotated[Flavour, typer.Option(help="which of the row's images")] = "sagemaker",
 ) -> None:
     """Show where the bytes of a row's image are: layer by layer, and package by package."""
     root, versions = _versions()
-    versions.row(row)
-    found = sizing.sizes(engine.connect(), versions, row, root)
+    row = versions.find(row)
+    found = sizing.sizes(engine.connect(), versions, row, root, flavour)
     if as_json:
         out.print_json(sizing.dump(found))
         return
@@ -151,11 +141,14 @@ def diff(
 
 def _manifest(root: Path, versions: Versions, name: str) -> dict[str, Any]:
     path = root / ".shoal" / f"{name}.json" if name in versions.rows else Path(name)
-    hint = f"run `shoal build {name}`" if name in versions.rows else f"rows are {', '.join(versions.rows)}"
+    hint = f"no row has that name either (`shoal list` shows the {len(versions.rows)} there are)"
+    if name in versions.rows:
+        hint = f"run `shoal build {name}`"
     try:
         manifest: dict[str, Any] = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise ShoalError(f"{name}: no manifest in {path}: {hint} ({error})") from error
+        why = error.strerror if isinstance(error, OSError) else f"not JSON: {error}"
+        raise ShoalError(f"{path}: cannot be read: {why}: {hint}") from error
     if not isinstance(manifest, dict) or not {"names", "size_bytes", "measured"} <= manifest.keys():
         raise ShoalError(f"{path}: not a manifest of an image: `shoal build` writes them to .shoal/")
     return manifest

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+UBUNTU_SUITES = ("focal", "jammy")
 PROXY_VARIABLES = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy")
 CA_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 SYSTEM_CA = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -35,7 +36,7 @@ class AptSettings:
 
     def sources(self, suite: str) -> list[str]:
         """Return sources.list lines of `suite` on this host's mirror; empty for the public archive."""
-        if self.mirror is None:
+        if self.mirror is None or suite in UBUNTU_SUITES:  # a mirror of Debian has no Ubuntu
             return []
         lines = [f"deb {self.mirror} {suite} main", f"deb {self.mirror} {suite}-updates main"]
         if self.security_mirror is not None:
@@ -108,6 +109,12 @@ def apt_configuration(apt: AptSettings, suite: str, has_ca: bool) -> tuple[str, 
 @contextlib.contextmanager
 def secrets(suite: str, environ: Mapping[str, str] = os.environ) -> Iterator[list[str]]:
     """Write the settings to a private folder and yield the `--secret` arguments of `docker build`."""
+    with TemporaryDirectory(prefix="shoal-secrets-") as folder:  # 0700: proxies and indexes can carry passwords
+        yield [word for secret in write_secrets(Path(folder), suite, environ) for word in ("--secret", secret)]
+
+
+def write_secrets(folder: Path, suite: str, environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Write the settings to `folder`, which should be nobody else's to read; return them as `id=NAME,src=FILE`."""
     ca = ca_bundle(environ)
     apt_conf, sources = apt_configuration(apt_settings(), suite, ca is not None)
     texts = {
@@ -116,13 +123,10 @@ def secrets(suite: str, environ: Mapping[str, str] = os.environ) -> Iterator[lis
         "pip.conf": pip_settings(),
         "proxy.env": proxy_settings(environ),
     }
-    with TemporaryDirectory(prefix="shoal-secrets-") as folder:  # 0700: proxies and indexes can carry passwords
-        arguments = [] if ca is None else ["--secret", f"id=ca.pem,src={ca}"]
-        for name, text in texts.items():
-            path = Path(folder) / name
-            path.write_text(text)
-            arguments += ["--secret", f"id={name},src={path}"]
-        yield arguments
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    written = [f"id={name},src={folder / name}" for name in texts]
+    return written if ca is None else [f"id=ca.pem,src={ca}", *written]
 
 
 def _output(command: list[str]) -> list[str]:

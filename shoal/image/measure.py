@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import docker
-from docker.errors import ContainerError
 
 from shoal.errors import ShoalError
 from shoal.image.versions import Row
 
-DECLARED = ("torch", "device", "python", "base", "lightning", "mpi4py", "openmpi")
+DECLARED = ("torch", "device", "python", "base", "lightning", "mpi4py", "openmpi", "cuda")
+# The publisher of torch chooses these: compared where the row says them, measured everywhere.
+DECLARED_IF_SAID = ("cudnn", "nccl")
 
 
 def measure(client: docker.DockerClient, image: str, root: Path) -> dict[str, Any]:
@@ -34,24 +35,33 @@ def ask(client: docker.DockerClient, image: str, probe: str) -> dict[str, Any]:
     Raises:
         ShoalError: it fails.
     """
+    # Not the SDK's own waiting: logs that are followed can lack what a container said in its last moment.
+    container = client.containers.run(image, ["python", "-c", probe], detach=True, network_disabled=True)
     try:
-        output = client.containers.run(image, ["python", "-c", probe], remove=True, network_disabled=True)
-    except ContainerError as error:
-        said = error.stderr if isinstance(error.stderr, str) else (error.stderr or b"").decode(errors="replace")
+        code = container.wait()["StatusCode"]
+        said = container.logs(stdout=code == 0, stderr=code != 0).decode(errors="replace")
+    finally:
+        container.remove(force=True)
+    if code != 0:
         last = (said.strip() or "no output").splitlines()[-1]
-        raise ShoalError(f"{image}: cannot be measured: {last}", exit_code=1) from error
-    answer: dict[str, Any] = json.loads(output)
+        raise ShoalError(f"{image}: cannot be measured: {last}", exit_code=1)
+    answer: dict[str, Any] = json.loads(said)
     return answer
 
 
 def differences(row: Row, measured: dict[str, Any]) -> list[str]:
     """Return one line for each declared value that the image does not have."""
+    said = [key for key in DECLARED_IF_SAID if getattr(row, key) is not None]
     lines = [
         f"{key}: declared {getattr(row, key)}, measured {measured[key]}"
-        for key in DECLARED
+        for key in (*DECLARED, *said)
         if str(getattr(row, key)) != str(measured[key])
     ]
-    return lines if measured["smddp"] else [*lines, "smddp: not registered with torch.distributed"]
+    if not measured["smddp"]:
+        lines.append("smddp: not registered with torch.distributed")
+    if row.smp != (measured["smp"] is not None):
+        lines.append(f"smp: declared {row.smp}, measured {measured['smp'] or 'nothing that can be imported'}")
+    return lines
 
 
 def over_budget(name: str, size_bytes: int, size_mb: int) -> str | None:

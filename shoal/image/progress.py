@@ -2,10 +2,21 @@
 
 import time
 from types import TracebackType
+from typing import Protocol
 
 from rich.console import Console
 from rich.status import Status
 from rich.text import Text
+
+
+class Reporter(Protocol):
+    """Hears what a build does, in words: `stage: what`, or a stage alone."""
+
+    def busy(self, what: str) -> None:
+        """Hear what is being done now."""
+
+    def done(self, what: str) -> None:
+        """Hear what has been done."""
 
 
 class Progress:

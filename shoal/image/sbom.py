@@ -23,20 +23,16 @@ def bill(tag: str, created: str, measured: dict[str, Any]) -> str:
     bom = Bom(serial_number=uuid.uuid5(_NAMESPACE, tag))
     bom.metadata.component = Component(name=repository, version=version, type=ComponentType.CONTAINER, bom_ref=tag)
     bom.metadata.timestamp = dt.datetime.fromisoformat(created)
-    licenses = LicenseFactory()
     for name, number in measured["packages"].items():
-        text = measured["licenses"].get(name)
-        bom.components.add(
-            _component(
-                PackageURL("pypi", None, name.lower().replace("_", "-"), number),
-                licenses=[licenses.make_from_string(text)] if text else None,
-            )
-        )
+        purl = PackageURL("pypi", None, name.lower().replace("_", "-"), number)
+        bom.components.add(_component(purl, measured["licenses"].get(name)))
     for name, number in measured["debian"].items():
-        bom.components.add(_component(PackageURL("deb", "debian", name, number)))
+        purl = PackageURL("deb", "debian", name, number)
+        bom.components.add(_component(purl, measured.get("debian_licenses", {}).get(name)))
     bom.register_dependency(bom.metadata.component, bom.components)
     return JsonV1Dot6(bom).output_as_string(indent=1)
 
 
-def _component(purl: PackageURL, **fields: Any) -> Component:
-    return Component(name=purl.name, version=purl.version, purl=purl, bom_ref=purl.to_string(), **fields)
+def _component(purl: PackageURL, license_text: str | None) -> Component:
+    licenses = [LicenseFactory().make_from_string(license_text)] if license_text else None
+    return Component(name=purl.name, version=purl.version, purl=purl, bom_ref=purl.to_string(), licenses=licenses)

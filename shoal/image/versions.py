@@ -1,93 +1,108 @@
 """The model of versions.yaml: what a row may say, and which combinations are possible.
 
-Pure data: no file is read but the one given to `load`, and nothing here knows Docker.
+Pure data: nothing here reads a file or knows Docker (`shoal.image.versions_file` reads).
 """
 
 import datetime as dt
 import difflib
-import re
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import yaml
-from packaging.version import Version
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from shoal.errors import ShoalError
+from shoal.image import compatible
 
 # Three numbers, as upstream publishes it: `2.13` would be a floor, not a version.
 Release = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+\.\d+$")]
+# As long as its publisher made it: 9.1.0.70, 1.17.
+Dotted = Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)+$")]
 # A row's name is the name of files and of tags.
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 PythonMinor = Annotated[str, StringConstraints(pattern=r"^3\.\d+$")]
-
-# The Python versions each torch minor has wheels for, first and last (source: the registry's file lists).
-TORCH_PYTHONS: Mapping[tuple[int, int], tuple[int, int]] = {
-    (1, 11): (7, 10),
-    (1, 12): (7, 10),
-    (1, 13): (7, 11),
-    (2, 0): (8, 11),
-    (2, 1): (8, 11),
-    (2, 2): (8, 12),
-    (2, 3): (8, 12),
-    (2, 4): (8, 12),
-    (2, 5): (9, 13),
-    (2, 6): (9, 13),
-    (2, 7): (9, 13),
-    (2, 8): (9, 13),
-    (2, 9): (10, 13),
-    (2, 10): (10, 13),
-    (2, 11): (10, 13),
-    (2, 12): (10, 13),
-    (2, 13): (10, 13),
-    (2, 14): (10, 13),
-    (2, 15): (11, 13),
-}
+CudaMinor = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
+Device = Literal["cpu", "gpu"]
+Flavour = Literal["sagemaker", "ec2"]
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """A part of the file: nothing may be in it that is not in the model, and nothing changes it."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Base(_Strict):
+class Base(Strict):
     """An operating system an image can begin from."""
 
     pull: str = Field(description="image to pull where a registry answers")
-    suite: str = Field(description="Debian suite to bootstrap where none does")
+    suite: str = Field(description="Debian or Ubuntu suite to bootstrap where none does")
     python: PythonMinor = Field(description="the Python its archive has")
-    openmpi: Release = Field(description="the Open MPI its archive has")
+    openmpi: Release | None = Field(default=None, description="the Open MPI of its archive that images take")
 
 
-class Row(_Strict):
+class Published(Strict):
+    """What the vendor's image of the same tag holds, for those who come from it. Nothing is built from this."""
+
+    python: Release
+    cuda: Release | None = None
+    cudnn: Dotted | None = None
+    nccl: Release | None = None
+    efa: Release | None = Field(default=None, description="EFA installer")
+    openmpi: Release | None = None
+    ofi_nccl: Dotted | None = Field(default=None, description="aws-ofi-nccl")
+    smddp: Release | None = Field(default=None, description="the vendor's smddp wheel; absent: it has none")
+    size_mb: int | None = Field(default=None, description="the vendor's own size baseline, uncompressed")
+
+
+class Row(Strict):
     """One image: everything in it that has a version."""
 
     torch: Release
-    device: Literal["cpu"]
+    device: Device
     python: PythonMinor
     base: str
+    flavours: tuple[Flavour, ...] = Field(min_length=1)
+    cuda: CudaMinor | None = Field(default=None, description="CUDA of torch's wheel; rows of device gpu")
+    cudnn: Dotted | None = Field(default=None, description="measured, where it is declared")
+    nccl: Release | None = Field(default=None, description="measured, where it is declared")
     lightning: Release
     mpi4py: Release
     openmpi: Release
     size_mb: int = Field(
         gt=0, description="what the image may take uncompressed, in 10^6 bytes; 5% more fails its build"
     )
-    torch_index: str | None = Field(default=None, description="pip index to fall back to for torch")
     ga: dt.date = Field(description="day the torch release became generally available")
     eop: dt.date = Field(description="end of patches")
+    published: Published | None = None
 
     @model_validator(mode="after")
     def _possible(self) -> "Row":
-        major, minor = Version(self.torch).release[:2]
-        if (major, minor) not in TORCH_PYTHONS:
-            known = ", ".join(f"{a}.{b}" for a, b in TORCH_PYTHONS)
-            raise ValueError(f"torch: {self.torch}: unknown torch minor version; known are {known}")
-        first, last = TORCH_PYTHONS[major, minor]
-        if not first <= int(self.python.split(".")[1]) <= last:
-            raise ValueError(f"python: {self.python}: torch {self.torch} has wheels for 3.{first} to 3.{last} only")
+        compatible.minor_of(self.torch)
+        if self.device == "gpu" and self.cuda is None:
+            raise ValueError("cuda: missing: a row of device gpu says which")
+        for key in ("cuda", "cudnn", "nccl"):
+            if self.device == "cpu" and getattr(self, key) is not None:
+                raise ValueError(f"{key}: {getattr(self, key)}: a row of device cpu has none")
+        compatible.check(self.torch, self.python, self.cuda)
         if self.eop <= self.ga:
             raise ValueError(f"eop: {self.eop}: not after ga {self.ga}")
         return self
+
+    @property
+    def smp(self) -> bool:
+        """Whether the image has `smdistributed.modelparallel`: it is written for torch 2.0 and newer."""
+        return compatible.minor_of(self.torch) >= compatible.FIRST_TORCH_OF_SMP
+
+    @property
+    def stem(self) -> str:
+        """The row's tag without its flavour: `2.5.1-gpu-py311-cu124-ubuntu22.04`."""
+        cuda = f"cu{self.cuda.replace('.', '')}-" if self.cuda else ""
+        return f"{self.torch}-{self.device}-py{self.python.replace('.', '')}-{cuda}{self.base}"
+
+    @property
+    def torch_index(self) -> str | None:
+        """The publisher's index that has this torch, where package registries do not."""
+        return compatible.index(self.torch, self.cuda)
 
     def support(self, today: dt.date) -> Literal["planned", "supported", "ended"]:
         """Return where `today` lies in the row's support: from `ga` to `eop`, both included."""
@@ -96,117 +111,90 @@ class Row(_Strict):
         return "supported" if today <= self.eop else "ended"
 
 
-class Versions(_Strict):
-    """The whole file, rows with the defaults filled in."""
+class Exclusion(Strict):
+    """Rows that shall not be, and why."""
+
+    torch: str | None = Field(default=None, description="version specifier, e.g. >=2.9")
+    device: Device | None = None
+    cuda: CudaMinor | None = None
+    base: str | None = None
+    reason: str = Field(min_length=1)
+
+    @field_validator("torch")
+    @classmethod
+    def _is_specifier(cls, value: str | None) -> str | None:
+        try:
+            SpecifierSet(value or "")
+        except InvalidSpecifier as error:
+            raise ValueError(f"{value}: not a version specifier such as >=2.9") from error
+        return value
+
+    def matches(self, row: Row) -> bool:
+        """Whether `row` is one of those."""
+        if self.torch is not None and row.torch not in SpecifierSet(self.torch):
+            return False
+        return all(getattr(self, key) in (None, getattr(row, key)) for key in ("device", "cuda", "base"))
+
+
+class Versions(Strict):
+    """The whole file, rows with all they inherit filled in."""
 
     bases: dict[Name, Base]
     rows: dict[Name, Row]
+    exclude: tuple[Exclusion, ...] = ()
+    aliases: dict[Name, str] = {}
 
     @model_validator(mode="after")
-    def _bases_fit(self) -> "Versions":
+    def _fits(self) -> "Versions":
+        stems: dict[str, str] = {}
         for name, row in self.rows.items():
-            base = self.bases.get(row.base)
-            if base is None:
+            for excluded in self.exclude:
+                if excluded.matches(row):
+                    raise ValueError(f"rows.{name}: excluded: {excluded.reason}")
+            if row.base not in self.bases:
                 raise ValueError(f"rows.{name}.base: {row.base!r} is not one of {', '.join(self.bases)}")
-            for key in ("python", "openmpi"):
-                if getattr(row, key) != getattr(base, key):
-                    raise ValueError(
-                        f"rows.{name}.{key}: {getattr(row, key)}: {row.base} has {key} {getattr(base, key)} only"
-                    )
+            # A row of Ubuntu has the Python of its tag, whatever the archive has: uv's builds make up for it.
+            base = self.bases[row.base]
+            if not row.base.startswith("ubuntu") and row.python != base.python:
+                raise ValueError(f"rows.{name}.python: {row.python}: {row.base} has python {base.python} only")
+            if base.openmpi is not None and row.openmpi != base.openmpi:
+                raise ValueError(f"rows.{name}.openmpi: {row.openmpi}: {row.base} has openmpi {base.openmpi} only")
+            if row.stem in stems:
+                raise ValueError(f"rows.{name}: has the tag {row.stem} as rows.{stems[row.stem]} has")
+            stems[row.stem] = name
+        self._check_aliases()
         return self
+
+    def _check_aliases(self) -> None:
+        for alias, name in self.aliases.items():
+            if name not in self.rows:
+                raise ValueError(f"aliases.{alias}: {name!r}: no such row")
+            if not self.rows[name].stem.startswith(f"{alias}-"):
+                raise ValueError(f"aliases.{alias}: not the beginning of {self.rows[name].stem}, the tag of {name}")
 
     def row(self, name: str) -> Row:
         """Return the row called `name`.
 
         Raises:
-            ShoalError: there is none; the message lists those there are.
+            ShoalError: there is none.
         """
         if name not in self.rows:
             near = difflib.get_close_matches(name, self.rows, n=1, cutoff=0.5)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise ShoalError(f"versions.yaml: no row {name!r}{hint} (rows: {', '.join(self.rows)})")
+            raise ShoalError(
+                f"versions.yaml: no row {name!r}{hint} (`shoal list` shows the {len(self.rows)} there are)"
+            )
         return self.rows[name]
 
+    def find(self, text: str) -> str:
+        """Return the name of the row that `text` means: its name, an alias, or a tag, with or without its flavour.
 
-_MODELS: Mapping[str, type[BaseModel]] = {"rows": Row, "bases": Base}
-
-
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """YAML lets a key be written twice and keeps the last; here that is a mistake."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key.value!r} is written twice", key.start_mark
-                )
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-def load(path: Path) -> Versions:
-    """Read and validate versions.yaml.
-
-    Raises:
-        ShoalError: the file is missing, is not YAML, or says something it may not.
-    """
-    try:
-        data = yaml.load(path.read_text(), _UniqueKeyLoader)
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise ShoalError(f"{path.name}: cannot be read: {why} ({path})") from error
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f" line {mark.line + 1}, column {mark.column + 1}:" if mark else ""
-        raise ShoalError(f"{path.name}:{where} {error.problem}") from error
-    except (yaml.YAMLError, RecursionError, TypeError, ValueError) as error:
-        # A zero byte, a thousand brackets, a key that is a list, the 45th of a 13th month.
-        raise ShoalError(f"{path.name}: not a file of versions: {' '.join(str(error).split())}") from error
-    return parse(data, path.name)
-
-
-def parse(data: object, name: str = "versions.yaml") -> Versions:
-    """Turn the file's content into `Versions`, defaults merged into every row.
-
-    Raises:
-        ShoalError: one line a problem, each with row, key, value and what is allowed.
-    """
-    if not isinstance(data, dict) or not isinstance(data.get("rows"), dict):
-        raise ShoalError(f"{name}: expected a mapping with the keys defaults, bases and rows")
-    defaults = data.get("defaults") or {}
-    if not isinstance(defaults, dict):
-        raise ShoalError(f"{name}: defaults: expected a mapping, not {defaults!r}")
-    if unknown := set(defaults) - set(Row.model_fields):
-        raise ShoalError(f"{name}: defaults: {_unknown(sorted(unknown)[0], Row)}")
-    rows = {key: {**defaults, **row} if isinstance(row, dict) else row for key, row in data["rows"].items()}
-    rest = {key: value for key, value in data.items() if key != "defaults"}
-    try:
-        return Versions.model_validate({**rest, "rows": rows})
-    except ValidationError as error:
-        raise ShoalError("\n".join(f"{name}: {line}" for line in _lines(error))) from error
-
-
-def _lines(error: ValidationError) -> list[str]:
-    """Reword pydantic's problems: `rows.2.13-cpu.torch: '2.13': ...`."""
-    lines = []
-    for problem in error.errors():
-        where = [str(part) for part in problem["loc"]]
-        model = _MODELS.get(where[0], Versions) if where else Versions
-        prefix = ".".join(where)
-        if problem["type"] == "extra_forbidden":
-            lines.append(f"{'.'.join(where[:-1]) or 'top level'}: {_unknown(where[-1], model)}")
-        elif problem["type"] == "missing":
-            lines.append(f"{prefix}: missing")
-        elif problem["type"] == "value_error":
-            text = re.sub(r"^Value error, ", "", problem["msg"])
-            lines.append(f"{prefix}: {text}" if prefix else text)
-        else:
-            lines.append(f"{prefix}: {problem['input']!r}: {problem['msg']}")
-    return lines
-
-
-def _unknown(key: str, model: type[BaseModel]) -> str:
-    near = difflib.get_close_matches(key, model.model_fields, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"allowed are {', '.join(model.model_fields)}"
-    return f"unknown key {key!r}; {hint}"
+        Raises:
+            ShoalError: there is none.
+        """
+        tag = text.rpartition(":")[2]
+        stem = tag.removesuffix("-sagemaker").removesuffix("-ec2")
+        names = {**{row.stem: name for name, row in self.rows.items()}, **self.aliases}
+        found = text if text in self.rows else names.get(tag) or names.get(stem) or text
+        self.row(found)
+        return found

@@ -1,5 +1,6 @@
 """The content hash, the comparison of measured with declared, and the command line's answers to bad input."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -9,8 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from shoal.image import build, measure, size
-from shoal.image.versions import Versions, load, parse
+from shoal.image import build, measure
+from shoal.image.layers import step
+from shoal.image.versions import Versions
+from shoal.image.versions_file import load, parse
 
 ROOT = Path(__file__).resolve().parents[3]
 VERSIONS = load(ROOT / "versions.yaml")
@@ -20,7 +23,7 @@ ROW = VERSIONS.row("2.13-cpu")
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     """Return a folder with what a build of the row reads, and some things it does not."""
-    for name in ("images", "entrypoint", "smddp_core"):
+    for name in ("images", "entrypoint", "smddp_core", "modelparallel"):
         ignored = shutil.ignore_patterns("build", "__pycache__", "*.egg-info")
         shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
     shutil.copy(ROOT / ".dockerignore", tmp_path)
@@ -34,13 +37,14 @@ def content_hash(root: Path, versions: Versions = VERSIONS) -> str:
 def test_what_goes_into_an_image_changes_its_hash(clone: Path) -> None:
     text = (ROOT / "versions.yaml").read_text()
     seen = {content_hash(clone), content_hash(clone, parse(yaml.safe_load(text.replace("bookworm", "bullseye"))))}
-    for relative in ("images/scripts/pip-install.sh", "images/locks/2.13-cpu.txt", "entrypoint/pyproject.toml"):
+    changed = ["images/scripts/pip-install.sh", "images/locks/2.13-cpu.txt", "entrypoint/pyproject.toml"]
+    for relative in (*changed, "modelparallel/pyproject.toml"):
         with (clone / relative).open("a") as stream:
             stream.write("# changed\n")
         seen.add(content_hash(clone))
     (clone / "images/scripts/apt-install.sh").chmod(0o644)
     seen.add(content_hash(clone))
-    assert len(seen) == 6
+    assert len(seen) == 7
 
 
 def test_what_does_not_go_in_leaves_the_hash_alone(clone: Path) -> None:
@@ -60,7 +64,7 @@ def test_what_does_not_go_in_leaves_the_hash_alone(clone: Path) -> None:
 
 
 def measured(**changes: Any) -> dict[str, Any]:
-    return {**{key: getattr(ROW, key) for key in measure.DECLARED}, "smddp": True, **changes}
+    return {**{key: getattr(ROW, key) for key in measure.DECLARED}, "smddp": True, "smp": "1.15.0", **changes}
 
 
 @pytest.mark.parametrize(
@@ -70,6 +74,7 @@ def measured(**changes: Any) -> dict[str, Any]:
         ({"torch": "2.13.1"}, ["torch: declared 2.13.0, measured 2.13.1"]),
         ({"device": "gpu"}, ["device: declared cpu, measured gpu"]),
         ({"openmpi": None}, ["openmpi: declared 4.1.4, measured None"]),
+        ({"smp": None}, ["smp: declared True, measured nothing that can be imported"]),
         ({"smddp": False}, ["smddp: not registered with torch.distributed"]),
     ],
 )
@@ -97,7 +102,7 @@ def test_an_image_may_be_five_percent_over_its_budget(size_bytes: int, fits: boo
     ],
 )
 def test_a_layer_is_named_by_its_step(created_by: str, words: str) -> None:
-    assert size.step(created_by) == words
+    assert step(created_by) == words
 
 
 def shoal(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -110,7 +115,10 @@ def test_build_of_an_unknown_row() -> None:
     done = shoal("build", "2.12-cpu")
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr == "shoal: versions.yaml: no row '2.12-cpu'; did you mean 2.13-cpu? (rows: 2.13-cpu)\n"
+    line = (
+        r"shoal: versions.yaml: no row '2\.12-cpu'; did you mean 2\.13-cpu\? \(`shoal list` shows the \d+ there are\)\n"
+    )
+    assert re.fullmatch(line, done.stderr)
 
 
 def test_outside_a_clone(tmp_path: Path) -> None:

@@ -53,7 +53,11 @@ def test_what_an_older_probe_did_not_ask_is_no_difference() -> None:
 
 
 def test_the_bill_names_every_package_with_its_licence_and_is_always_the_same() -> None:
-    measured = {**NEW["measured"], "licenses": {"numpy": "BSD-3-Clause AND MIT", "boto3": "some words of their own"}}
+    measured = {
+        **NEW["measured"],
+        "licenses": {"numpy": "BSD-3-Clause AND MIT", "boto3": "some words of their own"},
+        "debian_licenses": {"libc6": "GPL-2+; LGPL-2.1+"},
+    }
     text = bill("pytorch-training:b", "2026-11-21T01:02:03.123456789Z", measured)
     assert text == bill("pytorch-training:b", "2026-11-21T01:02:03.123456789Z", measured)
     read = json.loads(text)
@@ -63,6 +67,7 @@ def test_the_bill_names_every_package_with_its_licence_and_is_always_the_same() 
     assert set(components) == {"pkg:pypi/numpy@2.4.7", "pkg:pypi/boto3@1.44.5", "pkg:deb/debian/libc6@2.36-10"}
     assert components["pkg:pypi/numpy@2.4.7"]["licenses"] == [{"expression": "BSD-3-Clause AND MIT"}]
     assert components["pkg:pypi/boto3@1.44.5"]["licenses"] == [{"license": {"name": "some words of their own"}}]
+    assert components["pkg:deb/debian/libc6@2.36-10"]["licenses"] == [{"license": {"name": "GPL-2+; LGPL-2.1+"}}]
 
 
 def shoal(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -86,7 +91,7 @@ def test_diff_of_two_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(None, "no manifest in"), ("{", "no manifest in"), ("[]", "not a manifest of an image"), ("{}", "not a manifest")],
+    [(None, "cannot be read"), ("{", "cannot be read"), ("[]", "not a manifest of an image"), ("{}", "not a manifest")],
 )
 def test_diff_of_what_is_no_manifest(tmp_path: Path, content: str | None, said: str) -> None:
     path = tmp_path / "a.json"

@@ -1,14 +1,17 @@
 """Fetching a row's wheels with the host's own pip: from a local folder here, so that no network is needed."""
 
 import hashlib
+import shutil
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from shoal.errors import ShoalError
 from shoal.image import wheelhouse
-from shoal.image.versions import load
+from shoal.image.children import Children, StoppedError
+from shoal.image.versions_file import load
 
 ROW = load(Path(__file__).resolve().parents[3] / "versions.yaml").row("2.13-cpu")
 
@@ -42,8 +45,42 @@ def lock(root: Path, sha256: str) -> None:
 
 
 def test_wheels_of_a_local_folder_are_taken(root: Path) -> None:
-    folder = wheelhouse.fetch("row", ROW, root, root / "log")
-    assert [path.name for path in folder.glob("*.whl")] == ["tiny-1.0-py3-none-any.whl"]
+    wheels = wheelhouse.fetch("row", ROW, root, root / "log")
+    assert [str(path.relative_to(root / "wheelhouse")) for path in wheels] == [
+        f"{lock}/tiny-1.0-py3-none-any.whl" for lock in ("row", "build-py311", "container-py311")
+    ]
+
+
+def test_a_wheel_that_several_locks_name_is_one_file(root: Path) -> None:
+    wheels = wheelhouse.fetch("row", ROW, root, root / "log")
+    assert len(wheels) == 3
+    assert len({path.stat().st_ino for path in wheels}) == 1
+
+
+def test_what_one_row_has_fetched_another_is_not_asked_for(root: Path) -> None:
+    wheelhouse.fetch("row", ROW, root, root / "log")
+    (root / "links" / "tiny-1.0-py3-none-any.whl").unlink()
+    shutil.copy(root / "images" / "locks" / "row.txt", root / "images" / "locks" / "other.txt")
+    assert len(wheelhouse.fetch("other", ROW, root, root / "log")) == 3
+
+
+def test_rows_that_fetch_the_same_lock_at_once(root: Path) -> None:
+    names = [f"row{number}" for number in range(4)]
+    for name in names:
+        shutil.copy(root / "images" / "locks" / "row.txt", root / "images" / "locks" / f"{name}.txt")
+    with ThreadPoolExecutor(len(names)) as pool:
+        fetched = list(pool.map(lambda name: wheelhouse.fetch(name, ROW, root, root / f"{name}.log"), names))
+    assert {path.stat().st_ino for wheels in fetched for path in wheels} == {fetched[0][0].stat().st_ino}
+    assert all(path.is_file() for wheels in fetched for path in wheels)
+
+
+def test_a_download_that_was_killed_half_way_leaves_no_folder_that_passes_for_whole(root: Path) -> None:
+    children = Children()
+    children.stop()
+    with pytest.raises(StoppedError):
+        wheelhouse.fetch("row", ROW, root, root / "log", children)
+    assert not (root / "wheelhouse" / "row").exists()
+    assert len(wheelhouse.fetch("row", ROW, root, root / "log")) == 3
 
 
 def test_nothing_is_asked_twice(root: Path) -> None:
