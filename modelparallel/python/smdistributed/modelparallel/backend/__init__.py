@@ -1,0 +1,1 @@
+"""What the launcher of a training job looks for; scripts use `smdistributed.modelparallel.torch`."""

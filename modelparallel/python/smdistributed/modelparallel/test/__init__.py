@@ -1,0 +1,1 @@
+"""Helpers for tests of scripts that use the library."""

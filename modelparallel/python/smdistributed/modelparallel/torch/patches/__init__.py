@@ -1,0 +1,1 @@
+"""Replacements for functions of torch that work on modules wherever they are placed."""

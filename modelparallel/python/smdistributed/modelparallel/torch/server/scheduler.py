@@ -1,0 +1,178 @@
+"""Who runs: one task at a time, and which is next is the pipeline's schedule.
+
+A task holds the rank's baton until it ends or waits for another rank; then the ready task that comes first takes it:
+of the phase whose turn it is (turns.py) a resumed task before a new one, then the older micro-batch. Bodies that only
+receive what the model returned come last.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from typing import Tuple
+
+import torch
+
+from .ordering import Follower, Leader
+from .tasks import Phase, Task, set_current
+from .turns import Turns
+
+_Entry = Tuple[int, int, int, Task]  # 0 for a resumed task, its micro-batch, a number: the smallest comes first
+
+
+class _Worker:
+    """A thread that runs one task after another; it waits on a lock, the cheapest hand-over Python has."""
+
+    def __init__(self, scheduler: Scheduler, name: str) -> None:
+        self._scheduler = scheduler
+        self._go = threading.Lock()
+        self._go.acquire()
+        self._task: Task | None = None
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def give(self, task: Task | None) -> None:
+        """Run `task` now; None ends the thread."""
+        self._task = task
+        self._go.release()
+
+    def _run(self) -> None:
+        # Backward runs in the thread that asks for it, on every device: a backward that waits for another rank must not
+        # hold the one thread that autograd has for a device.
+        torch.autograd.set_multithreading_enabled(False)
+        while True:
+            self._go.acquire()
+            task, self._task = self._task, None
+            if task is None:
+                return
+            set_current(task)
+            work = task.work
+            task.work = _nothing
+            work()
+            set_current(None)
+            del work, task
+            self._scheduler._ended(self)
+
+
+def _nothing() -> None:
+    pass
+
+
+class Scheduler:
+    """The rank's baton and the tasks that wait for it.
+
+    Args:
+        pipeline: "interleaved" or "simple".
+    """
+
+    def __init__(self, pipeline: str) -> None:
+        self._turns = Turns(pipeline)
+        self._lock = threading.Lock()
+        self._ready: dict[Phase, list[_Entry]] = {phase: [] for phase in Phase}
+        self._number = itertools.count()
+        self._running: Task | None = None
+        self._idle: list[_Worker] = []
+        self._workers = 0
+        self._leader: Leader | None = None
+        self._follower: Follower | None = None
+        self._step = 0
+        self._free = False
+
+    def follow(self, follower: Follower) -> None:
+        """Run tasks in the order that another replica tells."""
+        self._follower = follower
+
+    def lead(self, leader: Leader) -> None:
+        """Tell the other replicas which tasks run."""
+        self._leader = leader
+
+    def begin_step(self, number: int) -> None:
+        """Begin a step: its turns are told with its number."""
+        with self._lock:
+            self._step, self._free = number, False
+
+    def release(self) -> None:
+        """Let every task run, in any order: the step has failed."""
+        with self._lock:
+            self._free = True
+            if self._running is None:
+                self._dispatch()
+
+    def turn_told(self) -> None:
+        """See whether the task may run that the leader has just named."""
+        with self._lock:
+            if self._running is None:
+                self._dispatch()
+
+    def add(self, task: Task) -> None:
+        """Make a new task ready."""
+        self._push(task, resumed=False)
+
+    def wake(self, task: Task) -> None:
+        """Make a task ready that waits in `block`, or is about to."""
+        task.resumptions += 1
+        self._push(task, resumed=True)
+
+    def block(self, task: Task) -> None:
+        """Give the baton away and wait until `wake`; called by the task that runs."""
+        with self._lock:
+            self._running = None
+            self._dispatch()
+        task.woken.acquire()
+
+    def close(self) -> None:
+        """End the idle threads."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.give(None)
+
+    def _push(self, task: Task, resumed: bool) -> None:
+        with self._lock:
+            entry = (0 if resumed else 1, task.label[0], next(self._number), task)
+            heapq.heappush(self._ready[task.phase], entry)
+            if self._running is None:
+                self._dispatch()
+
+    def _dispatch(self) -> None:
+        """Hand the baton to the first ready task; the lock is held and nobody runs."""
+        task = self._take()
+        if task is None:
+            return
+        self._running = task
+        if self._leader is not None:
+            self._leader.ran(self._step, task)
+        if task.work is _nothing:
+            task.woken.release()
+            return
+        if not self._idle:
+            self._workers += 1
+            self._idle.append(_Worker(self, f"smp-task-{self._workers}"))
+        self._idle.pop().give(task)
+
+    def _take(self) -> Task | None:
+        if self._follower is None or self._free:
+            return self._first()
+        task = self._follower.choose(self._step, (entry[-1] for heap in self._ready.values() for entry in heap))
+        if task is not None:
+            heap = self._ready[task.phase]
+            heap[:] = [entry for entry in heap if entry[-1] is not task]
+            heapq.heapify(heap)
+        return task
+
+    def _first(self) -> Task | None:
+        """Take the ready task whose turn it is."""
+        forwards, backwards = self._ready[Phase.FORWARD], self._ready[Phase.BACKWARD]
+        phase = Phase.BODY
+        if forwards or backwards:
+            resumes = bool(forwards) and forwards[0][0] == 0
+            backward = self._turns.backward_next(len(forwards), len(backwards), resumes)
+            phase = Phase.BACKWARD if backward else Phase.FORWARD
+        heap = self._ready[phase]
+        return heapq.heappop(heap)[-1] if heap else None
+
+    def _ended(self, worker: _Worker) -> None:
+        with self._lock:
+            self._idle.append(worker)
+            self._running = None
+            self._dispatch()
