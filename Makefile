@@ -6,8 +6,9 @@ SHELL := /bin/sh
 VENV := .venv/bin
 ROW ?= 2.13-cpu
 
-# What the tests need from Debian beside the engine: to compile smddp (libfabric-dev: its transport for EFA), to start hosts in namespaces, to bootstrap a base.
-TEST_PACKAGES := g++ python3-dev libgtest-dev libfabric-dev openmpi-bin openssh-server iproute2 faketime busybox-static mmdebstrap
+# What the tests need from Debian beside the engine: to compile smddp (libfabric-dev: its transport for EFA), to start hosts in namespaces, to bootstrap a base,
+# to look at the catalogue of images (chromium), to push images (docker-registry, apache2-utils), to send jobs to (slurm...).
+TEST_PACKAGES := g++ python3-dev libgtest-dev libfabric-dev openmpi-bin openssh-server iproute2 faketime busybox-static mmdebstrap chromium docker-registry apache2-utils slurmctld slurmd slurm-client
 
 .PHONY: help
 help: ## List the verbs
@@ -35,6 +36,20 @@ engine-stop: ## Stop the engine that `make engine` started
 image: venv engine ## Build, measure and tag the image of ROW (default 2.13-cpu)
 	@$(VENV)/shoal build $(ROW)
 
+.PHONY: test-offline test-reproducible
+test-offline: venv engine ## Build ROW from its bundle without a network, on an engine that holds nothing (as root; minutes)
+	@ROW=$(ROW) scripts/test-slow.sh tests/images/offline_build.py docker.io util-linux
+test-reproducible: venv engine ## Build ROW twice with buildah from one bundle and compare the digests (as root; minutes)
+	@ROW=$(ROW) scripts/test-slow.sh tests/images/reproducible_build.py buildah util-linux
+
+.PHONY: test-image test-images
+FLAVOUR ?= sagemaker
+test-image: venv engine ## Test the image of ROW: all tests of its kinds (tests/images/by_image)
+	@$(VENV)/shoal build --flavour $(FLAVOUR) $(ROW)
+	@$(VENV)/pytest -q tests/images --row $(ROW) --flavour $(FLAVOUR)
+test-images: venv engine ## Test every image that today's sources make and the engine has
+	@$(VENV)/python tests/images/run_all.py
+
 .PHONY: smddp
 smddp: venv ## Compile the collective library and install it in .venv
 	@$(VENV)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps ./smddp_core
@@ -43,11 +58,17 @@ smddp: venv ## Compile the collective library and install it in .venv
 test-smddp: ## Tests of the collective library alone: the C++ core (plain, ASan and UBSan, TSan), then through torch
 	@scripts/test-smddp.sh $(TEST_PACKAGES)
 
+.PHONY: test-modelparallel
+test-modelparallel: venv ## Tests of the model parallelism library alone, on ranks of this machine (they use mpirun where it is)
+	@$(VENV)/pytest -q tests/modelparallel
+
 .PHONY: test-entrypoint
 test-entrypoint: ## Tests of `train` alone, on hosts that are namespaces of this machine
 	@scripts/test-entrypoint.sh $(TEST_PACKAGES)
 
-.PHONY: torch-suite torch-headers torch-releases
+.PHONY: matrix torch-suite torch-headers torch-releases
+matrix: venv ## Build smddp for the torch and Python of every row of versions.yaml and run its collectives (ROWS=)
+	@$(VENV)/python tests/smddp/matrix.py $(ROWS)
 torch-suite: smddp ## PyTorch's own distributed tests: all that passes on gloo must pass on smddp (2, 3, 4 ranks)
 	@$(VENV)/python tests/smddp/torch_suite.py
 torch-headers: venv ## Compile smddp's binding against the headers of every torch release since 1.12
@@ -62,6 +83,11 @@ soak: smddp ## Run 100,000 random operations on random groups (OPERATIONS=, SEED
 .PHONY: bench
 bench: smddp ## Time the collectives beside other libraries briefly (as root: between hosts too)
 	@$(VENV)/python benchmarks/collectives.py --quick
+
+.PHONY: smp-docs
+smp-docs: venv ## Write docs/smp-api.md and smp's drawing again, from docstrings and code
+	@$(VENV)/python scripts/smp_api.py
+	@$(VENV)/python scripts/smp_pictures.py
 
 .PHONY: lint
 lint: venv ## Formatters, linters, types, rendered Dockerfiles
@@ -79,4 +105,4 @@ lock: venv ## Choose the versions of all Python packages anew
 
 .PHONY: clean
 clean: ## Remove what the other verbs made here (images of the engine stay)
-	rm -rf .venv .shoal runs wheelhouse/*/ smddp_core/build entrypoint/build .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .shoal runs wheelhouse/*/ wheelhouse/.[a-z]* smddp_core/build entrypoint/build .mypy_cache .ruff_cache .pytest_cache

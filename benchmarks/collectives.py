@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from harness import machine, report
+from harness import machine, program, report
 from harness.build import Cache, UnavailableError
 from harness.claims import Claim, claims_of, waiting_claim
 from harness.layout import LAYOUTS, Layout, bytes_of, layout_named
@@ -174,47 +172,34 @@ def exit_code(runs: list[dict[str, Any]]) -> int:
     return 0 if runs and not any(run["wrong"] for run in runs) else 1
 
 
-def _stop(signum: int, _frame: FrameType | None) -> None:
-    """As for Ctrl-C: namespaces and ranks go with the stack."""
-    raise SystemExit(128 + signum)
-
-
 def main() -> int:
     """Exit code 0 when measuring worked, whatever the claims say; 1 when not, or when a library's sums were wrong."""
     options, request = parse(sys.argv[1:])
-    signal.signal(signal.SIGTERM, _stop)
     say = report.progress()
     runs: list[dict[str, Any]] = []
-    try:
-        described = machine.description()
-        build = str(described["smddp_build"])
-        with tempfile.TemporaryDirectory(prefix="smddp-bench-") as folder:
-            for layout in request.layouts:
-                for operation in request.operations:
-                    output = options.output if options.resume else None
-                    sizes = sizes_left(request, layout, operation, output, build)
-                    if not sizes:
-                        continue
-                    run = measure(request, layout, operation, sizes, Path(folder), say)
-                    runs.append(run)
-                    if options.output:
-                        line = {"benchmark": "collectives", "machine": described, **run}
-                        with options.output.open("a") as file:
-                            print(json.dumps(line), file=file)
-                    if not options.json:
-                        show(run, described)
-                    if run["interrupted"]:
-                        raise KeyboardInterrupt
-    except (NetworkError, UnavailableError) as error:
-        print(f"benchmarks/collectives.py: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("benchmarks/collectives.py: interrupted; nothing was left behind", file=sys.stderr)
-        return 130
+    described = machine.description()
+    build = str(described["smddp_build"])
+    with tempfile.TemporaryDirectory(prefix="smddp-bench-") as folder:
+        for layout in request.layouts:
+            for operation in request.operations:
+                output = options.output if options.resume else None
+                sizes = sizes_left(request, layout, operation, output, build)
+                if not sizes:
+                    continue
+                run = measure(request, layout, operation, sizes, Path(folder), say)
+                runs.append(run)
+                if options.output:
+                    line = {"benchmark": "collectives", "machine": described, **run}
+                    with options.output.open("a") as file:
+                        print(json.dumps(line), file=file)
+                if not options.json:
+                    show(run, described)
+                if run["interrupted"]:
+                    raise KeyboardInterrupt
     claims = [claim for run in runs for claim in run["claims"]]
     print(json.dumps({"benchmark": "collectives", "machine": described, "runs": runs, "claims": claims}))
     return exit_code(runs)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program.run(main, (NetworkError, UnavailableError)))

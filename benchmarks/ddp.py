@@ -9,18 +9,15 @@ Needs root: the hosts are network namespaces. Ends with one JSON line. See READM
 from __future__ import annotations
 
 import argparse
-import json
-import signal
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from harness import machine, report
+from harness import machine, program, report
 from harness.build import Cache, UnavailableError
 from harness.ddp import NETWORKS, Network, link_bound, step_bound
 from harness.ddp_libraries import LIBRARIES, Library
@@ -119,40 +116,18 @@ def measure_part(request: Request, part: str, folder: Path, say: Say) -> dict[st
     }
 
 
-def _stop(signum: int, _frame: FrameType | None) -> None:
-    """As for Ctrl-C: namespaces and ranks go with the stack."""
-    raise SystemExit(128 + signum)
-
-
 def main() -> int:
     """Exit code 0 when measuring worked, whatever came out; 1 when not, or when a library's gradients were wrong."""
     options, request = parse(sys.argv[1:])
-    signal.signal(signal.SIGTERM, _stop)
     say = report.progress()
-    try:
-        described = machine.description()
-        with tempfile.TemporaryDirectory(prefix="smddp-bench-") as folder:
-            parts = [measure_part(request, part, Path(folder), say) for part in request.parts]
-    except (NetworkError, UnavailableError) as error:
-        print(f"benchmarks/ddp.py: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("benchmarks/ddp.py: interrupted; nothing was left behind", file=sys.stderr)
-        return 130
+    described = machine.description()
+    with tempfile.TemporaryDirectory(prefix="smddp-bench-") as folder:
+        parts = [measure_part(request, part, Path(folder), say) for part in request.parts]
     claims = [claim for part in parts for claim in ddp_claims(part)]
     line = {"benchmark": "ddp", "machine": described, "parts": parts, "claims": claims}
-    if not options.json:
-        for part in parts:
-            print(ddp_text(part))
-        for claim in claims:
-            verdict = "holds" if claim["holds"] else "DOES NOT HOLD"
-            print(f"{verdict}: {claim['what']}: {claim['measured']} (target at least {claim['target']})")
-    if options.output:
-        with options.output.open("a") as file:
-            print(json.dumps(line), file=file)
-    print(json.dumps(line))
+    report.emit(line, "\n".join([*map(ddp_text, parts), *map(report.verdict, claims)]), options)
     return 1 if any(layout["wrong"] for part in parts for layout in part["layouts"]) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program.run(main, (NetworkError, UnavailableError)))

@@ -11,20 +11,17 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import platform
-import signal
 import statistics
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from harness import report
+from harness import program, report
 from harness.build import Cache, UnavailableError
 from harness.network import NetworkError
 from harness.options import default_cache
@@ -181,35 +178,17 @@ def table(rows: list[dict[str, Any]], stated: list[dict[str, Any]]) -> str:
     for row in rows:
         both = [f"{row['median'][side]:.3g} {row['unit']}" for side in (OURS, THEIRS)]
         lines.append([row["configuration"], row["figure"], *both, f"{row['toolkit_over_train']:.3g}"])
-    verdicts = [
-        f"{'holds' if claim['holds'] else 'DOES NOT HOLD'}: {claim['what']}: {claim['measured']:.3g} {claim['unit']}"
-        f" (target {'<=' if claim['at_most'] else '>='} {claim['target']:g})"
-        for claim in stated
-    ]
-    return "\n".join([report.aligned(lines), *verdicts])
-
-
-def _stop(signum: int, _frame: FrameType | None) -> None:
-    """As for Ctrl-C: namespaces and jobs go with the stack."""
-    raise SystemExit(128 + signum)
+    return "\n".join([report.aligned(lines), *map(report.verdict, stated)])
 
 
 def main() -> int:
     """Exit code 0 when measuring worked, whatever came out."""
     options = parse(sys.argv[1:])
-    signal.signal(signal.SIGTERM, _stop)
     say = report.progress()
     rounds = _QUICK if options.quick else _ROUNDS
-    try:
-        say("installing both, if they are not there yet (the toolkit: about a minute)")
-        sides = commands(Cache(options.cache))
-        rows = [row for part in options.part for row in figures(part, measure(sides, part, rounds[part], say))]
-    except (NetworkError, UnavailableError) as error:
-        print(f"benchmarks/entrypoint.py: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("benchmarks/entrypoint.py: interrupted; nothing was left behind", file=sys.stderr)
-        return 130
+    say("installing both, if they are not there yet (the toolkit: about a minute)")
+    sides = commands(Cache(options.cache))
+    rows = [row for part in options.part for row in figures(part, measure(sides, part, rounds[part], say))]
     stated = claims(rows)
     machine = {"python": platform.python_version(), "kernel": platform.release()}
     line = {
@@ -219,14 +198,9 @@ def main() -> int:
         "figures": rows,
         "claims": stated,
     }
-    if not options.json:
-        print(table(rows, stated))
-    if options.output:
-        with options.output.open("a") as file:
-            print(json.dumps(line), file=file)
-    print(json.dumps(line))
+    report.emit(line, table(rows, stated), options)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program.run(main, (NetworkError, UnavailableError)))

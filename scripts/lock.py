@@ -1,6 +1,9 @@
 """requirements/*.in -> requirements/*.txt: the host's own Python packages, every version and hash chosen anew."""
 
+import subprocess
 from pathlib import Path
+
+import uv
 
 from shoal.image.lock import resolve
 
@@ -9,11 +12,14 @@ TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
 def main() -> None:
-    """Lock host.in and dev.in; the latter builds on the former."""
+    """Lock host.in, dev.in, which builds on it, and clients.in, whose packages are put beside those of dev.in."""
     host = (FOLDER / "host.in").read_text()
     dev = (FOLDER / "dev.in").read_text().replace("-r host.in", host)
     for name, packages in (("host", host), ("dev", dev)):
         resolve(packages, FOLDER / f"{name}.txt", "3.11", "make lock", TORCH_INDEX)
+    options = ["--no-deps", "--generate-hashes", "--no-header", "--upgrade", "--python-version", "3.11", "--quiet"]
+    lock = ["-o", str(FOLDER / "clients.txt")]
+    subprocess.run([uv.find_uv_bin(), "pip", "compile", *options, str(FOLDER / "clients.in"), *lock], check=True)
 
 
 if __name__ == "__main__":

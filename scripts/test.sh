@@ -1,6 +1,9 @@
 #!/bin/sh
 # test.sh PACKAGE...: install what tests need, build what they test, run the checks and all tests; start what servers they
-# need and stop them again. Fails when anything failed, at the end, so that one run shows everything.
+# need and stop them again. Fails when anything failed, at the end, so that one run shows everything. modelparallel/ is
+# tested from its sources: it need not be installed.
+#
+# An image's build waits for downloads and for one process at a time, so the checks that need no image run beside it.
 set -eu
 here=$(dirname "$0")
 . "$here/lib.sh"
@@ -9,23 +12,48 @@ cd "$here/.."
 began=$(date +%s)
 stage() { say "[$(($(date +%s) - began)) s] $*"; }
 
+# All that make or remove images, so that only one at a time does: a list of them fails where one goes meanwhile.
+with_engine="tests/images tests/shoal tests/e2e tests/benchmarks/test_images.py"
+background=
+# shellcheck disable=SC2317,SC2329 # the traps call it
+finish() {
+    [ -z "$background" ] || kill "$background" 2>/dev/null || true
+    scripts/engine.sh stop
+}
+
 stage "setting up"
 need "the tests need these packages, and only root on Debian can install them: $*" "$@"
 scripts/venv.sh
 PATH=$PWD/.venv/bin:$PATH
-trap 'scripts/engine.sh stop' EXIT
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 scripts/engine.sh start
 stage "compiling smddp, installing train"
 make --no-print-directory smddp
 pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps ./entrypoint
-stage "building the image 2.13-cpu"
-shoal build 2.13-cpu >/dev/null
 failed=0
+stage "building the image 2.13-cpu (.shoal/test-image.log)"
+mkdir -p .shoal
+shoal build 2.13-cpu >.shoal/test-image.log 2>&1 &
+background=$!
 stage "linting"
 scripts/lint.sh || failed=1
 stage "testing the C++ core: plain, with ASan and UBSan, with TSan"
 scripts/test-core.sh || failed=1
-stage "running pytest"
-pytest -q --durations=10 || failed=1
+stage "waiting for the image"
+wait "$background" || { cat .shoal/test-image.log >&2; exit 1; }
+background=
+# Two runs side by side: the tests of images and jobs wait for the engine most of the time, the others compute.
+stage "running pytest: images and jobs (.shoal/test-engine.log), and beside it all others"
+# shellcheck disable=SC2086 # a list of folders
+pytest -q --durations=10 $with_engine >.shoal/test-engine.log 2>&1 &
+background=$!
+# shellcheck disable=SC2046,SC2086 # an option for each folder
+pytest -q --durations=10 $(printf -- '--ignore=%s ' $with_engine) || failed=1
+stage "waiting for the tests of images and jobs"
+wait "$background" || failed=1
+background=
+cat .shoal/test-engine.log
 stage "done"
 exit $failed

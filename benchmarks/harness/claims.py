@@ -34,11 +34,10 @@ class Claim:
             return self.measured <= self.target * (1 + self.tolerance)
         return self.measured >= self.target * (1 - self.tolerance)
 
-    def line(self) -> str:
-        sign = "<=" if self.at_most else ">="
+    @property
+    def words(self) -> str:
         where = f"{self.layout} {self.operation} {size_name(self.bytes)}" if self.bytes else self.layout
-        verdict = "holds" if self.holds else "DOES NOT HOLD"
-        return f"{verdict}: {where}: {self.what}: {self.measured:.3g} (target {sign} {self.target:g})"
+        return f"{where}: {self.what}"
 
     def summary(self) -> dict[str, Any]:
         return {

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from harness.claims import Claim
 from harness.layout import size_name
@@ -67,8 +70,28 @@ def markdown(rows: list[list[str]]) -> str:
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in body])
 
 
+def verdict(claim: Mapping[str, Any]) -> str:
+    """One claim of a JSON line, in words: whether it holds, what, the measured value, the target."""
+    unit = f" {claim['unit']}" if "unit" in claim else ""
+    target = f"target {'<=' if claim.get('at_most') else '>='} {claim['target']:g}"
+    holds = "holds" if claim["holds"] else "DOES NOT HOLD"
+    return f"{holds}: {claim['what']}: {claim['measured']:.5g}{unit} ({target})"
+
+
+def emit(line: Mapping[str, Any], text: str, options: argparse.Namespace) -> None:
+    """End a benchmark's output: `text` unless --json, then `line`, which --output appends to a file as well."""
+    if not options.json:
+        print(text)
+    if options.output:
+        with options.output.open("a") as file:
+            print(json.dumps(line), file=file)
+    print(json.dumps(line))
+
+
 def claims_text(claims: list[Claim]) -> str:
     """The claims that do not hold first."""
-    lines = [claim.line() for claim in sorted(claims, key=lambda claim: claim.holds)]
+    lines = [
+        verdict({**claim.summary(), "what": claim.words}) for claim in sorted(claims, key=lambda claim: claim.holds)
+    ]
     held = sum(claim.holds for claim in claims)
     return "\n".join([f"{held} of {len(claims)} claims hold", *lines])

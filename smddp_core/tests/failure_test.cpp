@@ -133,6 +133,7 @@ INSTANTIATE_TEST_SUITE_P(Paths, Failures,
 TEST(Failure, NotesThatNobodyReadsDoNoHarm) {
   constexpr std::uint64_t kNotes = 20000;
   std::atomic<bool> noted{false};
+  std::atomic<int> told{0};
   run_ranks({"a", "b"}, [&](Communicator& group, int rank) {
     if (rank == 0) {
       for (std::uint64_t n = 1; n <= kNotes; ++n) group.delegate(0, n, std::string(900, 'x'));
@@ -146,6 +147,10 @@ TEST(Failure, NotesThatNobodyReadsDoNoHarm) {
                       for (;;) group.barrier(kTimeout);
                     }),
                     "enough");
+    // The word comes after all notes: a rank that left meanwhile would be missed first.
+    ++told;
+    for (int patience = 2000; told < 2 && patience > 0; --patience)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
   });
 }
 
@@ -165,7 +170,7 @@ TEST(Failure, MissingRankAtTheMeeting) {
   MemoryStore store;
   run_threads(2, [&](int rank) {
     CommunicatorOptions options = options_for({"a", "a", "a"}, rank);
-    options.env.init_timeout = kShort;
+    options.env.init_timeout = 10 * kShort;  // a busy machine may start one thread well after the other
     const std::string text = message_of<TimeoutError>([&] { Communicator group(store, options); });
     if (rank == 0) expect_contains(text, "rank 2 did not join");
   });

@@ -30,7 +30,7 @@ Optional<c10::Device> device_of(const std::vector<at::Tensor>& tensors) {
     TORCH_CHECK_VALUE(tensor.device() == device, "smddp: tensors of one operation must be on one device: ", device,
                       " and ", tensor.device());
   if (device.is_cpu()) return {};
-  TORCH_CHECK_NOT_IMPLEMENTED(!device.is_meta(), "smddp: tensors on ", device,
+  TORCH_CHECK_NOT_IMPLEMENTED(device.type() != c10::DeviceType::Meta, "smddp: tensors on ", device,
                               " have no data to exchange: CPU and GPU "
                               "tensors have");
   return device;

@@ -27,6 +27,14 @@ def results(module: str, backend: str, hosts: str, folder: Path) -> list[dict[st
     return [torch.load(folder / f"{backend}-{rank}.pt") for rank in range(len(hosts))]
 
 
+def reference(module: str, hosts: str, folder: Path) -> list[dict[str, Any]]:
+    """What gloo gives. It may try twice: a rank of its was once seen not to come out of a DDP step."""
+    try:
+        return results(module, "gloo", hosts, folder)
+    except AssertionError:
+        return results(module, "gloo", hosts, folder)
+
+
 def difference(ours: Any, theirs: Any, limit: float) -> str:
     """In words; empty if there is none."""
     if isinstance(ours, str) or isinstance(theirs, str):
@@ -48,7 +56,7 @@ def tolerance(name: str, ranks: int) -> float:
     return TOLERANCE_BFLOAT16 if name in IN_BFLOAT16 else TOLERANCE
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("module", "hosts", "least"),
     [
@@ -61,7 +69,7 @@ def tolerance(name: str, ranks: int) -> float:
     ],
 )
 def test_same_numbers_as_gloo(module: str, hosts: str, least: int, tmp_path: Path) -> None:
-    ours, theirs = (results(module, backend, hosts, tmp_path) for backend in ("smddp", "gloo"))
+    ours, theirs = results(module, "smddp", hosts, tmp_path), reference(module, hosts, tmp_path)
     wrong = [
         f"{name} on rank {rank}: {what}"
         for rank, (mine, other) in enumerate(zip(ours, theirs, strict=True))

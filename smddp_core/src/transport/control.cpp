@@ -1,7 +1,9 @@
 #include "transport/control.hpp"
 
+#include <linux/sockios.h>
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -17,8 +19,16 @@ constexpr std::chrono::milliseconds kLookInterval{1};
 // Calls that ranks may be apart and still be compared.
 constexpr std::size_t kMostNotes = 64;
 
+// Bytes on their way to a peer above which hints are left out: what tells it of a failure must still fit behind them.
+constexpr int kMostOnTheWay = 8 * 1024;
+
 // How long blame() waits for answers: a rank that waits looks at its control plane many times in this time.
 constexpr std::chrono::milliseconds kAnswerPatience{300};
+
+int bytes_on_the_way(const Socket& socket) {
+  int bytes = 0;
+  return ::ioctl(socket.fd(), SIOCOUTQ, &bytes) == 0 ? bytes : 0;
+}
 
 Socket make_epoll() {
   const int fd = ::epoll_create1(EPOLL_CLOEXEC);
@@ -108,7 +118,7 @@ void Control::close(Peer& peer, int error_number) {
 }
 
 void Control::read_from(int rank, Peer& peer) {
-  char buffer[2048];
+  char buffer[16384];
   const ssize_t n = ::recv(peer.socket.fd(), buffer, sizeof(buffer), MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (n <= 0) return close(peer, n < 0 ? errno : 0);
@@ -169,7 +179,7 @@ void Control::delegate(const Place& place, const std::string& title) {
   note.text = title;
   for (auto& [rank, peer] : peers_) {
     // A hint: where the peer does not read, those that follow may be left out.
-    if (peer.unsent.empty()) send(peer, note);
+    if (peer.unsent.empty() && bytes_on_the_way(peer.socket) < kMostOnTheWay) send(peer, note);
     for (const Notice& theirs : peer.delegated)
       if (theirs.place.delegated == place.delegated) compare_titles(rank, theirs);
   }

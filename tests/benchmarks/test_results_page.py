@@ -11,7 +11,7 @@ import pytest
 from harness.results import Cell, Round
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SCRIPT = REPOSITORY / "benchmarks" / "tabulate.py"
+SCRIPT = REPOSITORY / "benchmarks" / "results_page.py"
 MACHINE = {"cpu": "c", "cores": 2, "memory_gib": 24, "kernel": "6", "python": "3.11", "torch": "2.13", "smddp": "0.1"}
 
 
@@ -29,7 +29,7 @@ def a_line(size: int, gloo: float) -> str:
     return json.dumps({"benchmark": "collectives", "machine": MACHINE, **run, "cells": cells})
 
 
-def tabulate(*files: Path) -> subprocess.CompletedProcess[str]:
+def results_page(*files: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(SCRIPT), *map(str, files)], capture_output=True, text=True, check=False, timeout=60
     )
@@ -39,7 +39,7 @@ def test_lines_are_put_together_and_what_fails_comes_first(tmp_path: Path) -> No
     first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     first.write_text(a_line(16 << 20, 8e-3) + "\n" + a_line(16 << 20, 4e-3) + "\n")
     second.write_text(a_line(1 << 20, 3e-3) + "\n")
-    done = tabulate(first, second)
+    done = results_page(first, second)
     assert done.returncode == 0, done.stderr
     page = done.stdout
     # 8 in one round and 4 in the other: 6, and the claim of 6 holds.
@@ -48,7 +48,7 @@ def test_lines_are_put_together_and_what_fails_comes_first(tmp_path: Path) -> No
     assert "- absent: mpich: is not installed" in page
     assert "6 of 6 claims hold" in page
     first.write_text(a_line(16 << 20, 5e-3) + "\n")
-    page = tabulate(first).stdout
+    page = results_page(first).stdout
     assert page.index("| gloo / smddp, time | 1x2 | all_reduce | 16 MiB | at least 6 | 5 |") < page.index(
         "## all_reduce"
     )
@@ -58,13 +58,13 @@ def test_lines_are_put_together_and_what_fails_comes_first(tmp_path: Path) -> No
 def test_what_is_not_results_is_refused(text: str, tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_text(text)
-    done = tabulate(file)
+    done = results_page(file)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("benchmarks/tabulate.py: ")
+    assert done.stderr.startswith("benchmarks/results_page.py: ")
     assert len(done.stderr.splitlines()) == 1
 
 
 def test_the_page_in_docs_is_made_from_the_results() -> None:
     files = sorted((REPOSITORY / "benchmarks" / "results").glob("*.jsonl"))
     assert files, "no results are stored"
-    assert tabulate(*files).stdout == (REPOSITORY / "docs" / "smddp-results.md").read_text()
+    assert results_page(*files).stdout == (REPOSITORY / "docs" / "smddp-results.md").read_text()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a page of results from the JSON lines that collectives.py and ddp.py leave with --output.
 
-    .venv/bin/python benchmarks/tabulate.py benchmarks/results/*.jsonl > docs/smddp-results.md
+    .venv/bin/python benchmarks/results_page.py benchmarks/results/*.jsonl > docs/smddp-results.md
 
 Lines of the same layout and operation are put together round by round: a long measurement may be taken in steps.
 """
@@ -25,7 +25,7 @@ from harness.results import OURS, Cell, cell_from, duration
 
 _HEAD = """# Measured results
 
-<!-- Written by benchmarks/tabulate.py from benchmarks/results/: do not edit. -->
+<!-- Written by benchmarks/results_page.py from benchmarks/results/: do not edit. -->
 
 What is measured, and how, is in [benchmarks/README.md](../benchmarks/README.md). Times are medians of one operation;
 ratios are taken inside rounds, in which every library had its turn within seconds, and say how many times as long the
@@ -183,7 +183,7 @@ def _number(value: float | None) -> str:
 def main() -> int:
     """Read the files named on the command line and print the page."""
     if len(sys.argv) < 2:
-        print("usage: benchmarks/tabulate.py FILE.jsonl...", file=sys.stderr)
+        print("usage: benchmarks/results_page.py FILE.jsonl...", file=sys.stderr)
         return 2
     page = Page()
     for name in sys.argv[1:]:
@@ -192,11 +192,12 @@ def main() -> int:
                 page.add(json.loads(text))
             except (ValueError, KeyError) as error:
                 print(
-                    f"benchmarks/tabulate.py: {name}: line {number}: not a line of results ({error!r})", file=sys.stderr
+                    f"benchmarks/results_page.py: {name}: line {number}: not a line of results ({error!r})",
+                    file=sys.stderr,
                 )
                 return 1
     if not page.machine:
-        print("benchmarks/tabulate.py: no results in these files", file=sys.stderr)
+        print("benchmarks/results_page.py: no results in these files", file=sys.stderr)
         return 1
     print(page.text(), end="")
     return 0

@@ -1,0 +1,107 @@
+"""The stages of `make test`, with programs that only say they were called: what runs, when it fails, what it leaves."""
+
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+SAY = '#!/bin/sh\necho "$(basename "$0") $*" >>"{log}"\n'
+FOLDERS = ("tests/images", "tests/shoal", "tests/e2e", "tests/benchmarks/test_images.py")
+# The two runs: what needs the engine, and all the rest.
+PYTESTS = [
+    f"pytest -q --durations=10 {' '.join(FOLDERS)}",
+    f"pytest -q --durations=10 {' '.join(f'--ignore={folder}' for folder in FOLDERS)}",
+]
+
+
+class Clone:
+    """A folder with test.sh, and programs that write down that they were called."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.log = root, root / "called"
+        (root / "scripts").mkdir()
+        (root / ".venv/bin").mkdir(parents=True)
+        for name in ("test.sh", "lib.sh"):
+            shutil.copy(SCRIPTS / name, root / "scripts")
+        for name in ("venv.sh", "engine.sh", "lint.sh", "test-core.sh"):
+            self.program(f"scripts/{name}")
+        for name in ("make", "pip", "shoal", "pytest"):
+            self.program(f".venv/bin/{name}")
+
+    def program(self, path: str, then: str = "") -> None:
+        """Make a program that is called and does `then`."""
+        (self.root / path).write_text(SAY.format(log=self.log) + then + "\n")
+        (self.root / path).chmod(0o755)
+
+    def start(self) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        return subprocess.Popen([self.root / "scripts/test.sh"], stdout=pipe, stderr=pipe, text=True)
+
+    @property
+    def called(self) -> list[str]:
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+    def until_called(self, line: str) -> None:
+        deadline = time.monotonic() + 60
+        while line not in self.called:
+            assert time.monotonic() < deadline, self.called
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Clone:
+    return Clone(tmp_path)
+
+
+def test_tests_begin_when_the_image_is_there(clone: Clone) -> None:
+    clone.program(".venv/bin/shoal", f"sleep 1; echo image >>{clone.log}")
+    process = clone.start()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    called = clone.called
+    assert set(called) >= {"shoal build 2.13-cpu", "lint.sh ", "test-core.sh ", "image", *PYTESTS}
+    assert called.index("lint.sh ") < called.index("image") < min(map(called.index, PYTESTS))
+    assert called[-1] == "engine.sh stop"
+
+
+@pytest.mark.parametrize("failing", ["scripts/lint.sh", "scripts/test-core.sh", ".venv/bin/pytest"])
+def test_one_that_fails_fails_all_at_the_end(clone: Clone, failing: str) -> None:
+    clone.program(failing, "exit 1")
+    process = clone.start()
+    process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert set(PYTESTS) <= set(clone.called)
+
+
+@pytest.mark.parametrize("folders", [FOLDERS, [f"--ignore={folder}" for folder in FOLDERS]], ids=["engine", "others"])
+def test_either_run_s_failure_counts_and_is_shown(clone: Clone, folders: Sequence[str]) -> None:
+    clone.program(".venv/bin/pytest", f"case \"$*\" in *' {folders[0]}'*) echo 1 failed; exit 1;; esac")
+    process = clone.start()
+    out, _ = process.communicate(timeout=60)
+    assert (process.returncode, out.count("1 failed")) == (1, 1)
+
+
+def test_without_the_image_there_is_nothing_to_test(clone: Clone) -> None:
+    clone.program(".venv/bin/shoal", "echo 'shoal: no such wheel' >&2; exit 3")
+    process = clone.start()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "shoal: no such wheel" in err
+    assert not any(line.startswith("pytest") for line in clone.called)
+    assert clone.called[-1] == "engine.sh stop"
+
+
+def test_who_is_stopped_stops_the_build(clone: Clone) -> None:
+    clone.program(".venv/bin/shoal", f"trap 'echo stopped >>{clone.log}; exit 130' TERM; while :; do sleep 0.05; done")
+    process = clone.start()
+    clone.until_called("shoal build 2.13-cpu")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 143
+    clone.until_called("stopped")
+    assert "engine.sh stop" in clone.called
