@@ -2,9 +2,11 @@
 
 import os
 import sys
-from typing import IO, TextIO
+from typing import IO, Any, TextIO
 
 from rich.console import Console as RichConsole
+
+from shoal.errors import ShoalError
 
 _PIPE_WIDTH = 200  # a table that goes to a file or a pipe is not folded at a terminal's 80 columns
 
@@ -17,7 +19,24 @@ def discard(stream: IO[str]) -> None:
 
 
 class Console(RichConsole):
-    """Rich's console, but a reader that goes away (`| head`) ends the printing only, not what the command is doing."""
+    """Rich's console, but what stops its printing, a reader that goes away (`| head`) or a full disk, is no bug.
+
+    What a command was asked to print must arrive; what it says of itself need not.
+    """
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print as Rich does.
+
+        Raises:
+            ShoalError: stdout cannot be written, though somebody wants it.
+        """
+        try:
+            super().print(*objects, **options)
+        except OSError as error:
+            self.quiet = True
+            discard(self.file)
+            if not self.stderr:
+                raise ShoalError(f"stdout: cannot be written: {error.strerror}", exit_code=3) from error
 
     def on_broken_pipe(self) -> None:
         """Print nothing any more."""

@@ -5,6 +5,7 @@ Nothing is unpacked on the way, so nothing is ever written here under a name, an
 """
 
 import os
+import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -68,8 +69,40 @@ def write_archive(
     ):
         merge = Merge(archive)
         for host, chunks in folders:
-            merge.add(host, cast("IO[bytes]", _Stream(chunks, still_wanted)), still_wanted)
+            merge.add(host, cast("IO[bytes]", Chunks(chunks, still_wanted)), still_wanted)
     return merge.notes
+
+
+def write_folder(
+    target: Path,
+    folders: Iterable[tuple[str, Iterable[bytes]]],
+    still_wanted: Callable[[], None] = lambda: None,
+) -> list[str]:
+    """Write `target` as `write_archive` does, but as a folder of files.
+
+    Links are left out: a folder in S3 has none.
+    """
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as draft:
+        notes = write_archive(Path(draft, "all.tar.gz"), folders, still_wanted)
+        content = Path(draft, target.name)
+        content.mkdir()
+        with tarfile.open(Path(draft, "all.tar.gz"), mode="r:gz") as archive:
+            for member in archive:
+                still_wanted()
+                path = content / member.name
+                if member.isdir():
+                    path.mkdir(parents=True, exist_ok=True)
+                elif member.isreg():
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    source = archive.extractfile(member)
+                    with path.open("wb") as file:
+                        shutil.copyfileobj(cast("IO[bytes]", source), file)
+                    path.chmod(member.mode)
+                    os.utime(path, (member.mtime, member.mtime))
+                else:
+                    notes.append(f"{member.name} left out: it is a link")
+        content.rename(target)
+    return notes
 
 
 class finished_or_absent:  # noqa: N801 - reads as what it promises
@@ -96,7 +129,7 @@ class finished_or_absent:  # noqa: N801 - reads as what it promises
 
 def first_file(chunks: Iterable[bytes]) -> bytes:
     """Return the content of the first file in a tar stream; empty if there is none."""
-    with tarfile.open(fileobj=cast("IO[bytes]", _Stream(chunks)), mode="r|") as source:
+    with tarfile.open(fileobj=cast("IO[bytes]", Chunks(chunks)), mode="r|") as source:
         for member in source:
             if member.isreg():
                 content = source.extractfile(member)
@@ -104,7 +137,7 @@ def first_file(chunks: Iterable[bytes]) -> bytes:
     return b""
 
 
-class _Stream:
+class Chunks:
     """A readable file over chunks, as tarfile's stream mode wants one."""
 
     def __init__(self, chunks: Iterable[bytes], still_wanted: Callable[[], None] = lambda: None) -> None:
@@ -113,6 +146,7 @@ class _Stream:
         self._still_wanted = still_wanted
 
     def read(self, size: int) -> bytes:
+        """Return `size` bytes, or what is left."""
         pieces, length = [self._rest], len(self._rest)
         while length < size:
             self._still_wanted()
@@ -124,6 +158,12 @@ class _Stream:
         data = b"".join(pieces)
         self._rest = data[size:]
         return data[:size]
+
+
+def member_name(member: tarfile.TarInfo) -> str | None:
+    """Return the path of a file in the engine's archive, below the folder asked for; None for what is no file."""
+    name = _below_root(member.name)
+    return name if name and member.isreg() and _objection(member, name) is None else None
 
 
 def _below_root(name: str) -> str:
@@ -153,6 +193,8 @@ def _plain(member: tarfile.TarInfo, name: str) -> tarfile.TarInfo:
     plain = tarfile.TarInfo(name)
     plain.type, plain.mtime = tarfile.REGTYPE if member.isreg() else member.type, member.mtime
     plain.size = member.size if member.isreg() else 0
-    plain.mode = member.mode & 0o755 | (0o700 if member.isdir() else 0o600)
+    plain.mode = member.mode & 0o755 | (
+        0o700 if member.isdir() else 0o600
+    )  # no set-user-id, nothing for others to write
     plain.linkname = _below_root(member.linkname) if member.islnk() else member.linkname
     return plain

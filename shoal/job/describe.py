@@ -20,6 +20,7 @@ _ENDS: dict[Reason | None, tuple[str, str]] = {
     "failed": ("Failed", "Failed"),
     "interrupted": ("Stopped", "Stopped"),
     "max-runtime": ("Stopped", "MaxRuntimeExceeded"),
+    "spot": ("InProgress", "Interrupted"),
 }
 
 
@@ -38,6 +39,12 @@ class History:
         """Return when a stage began."""
         return next((time for name, time, _message in self.stages if name == stage), None)
 
+    def seconds(self, stage: str) -> float:
+        """Return how long a stage has lasted, all its times together; a last stage has not lasted yet."""
+        later = [time for _name, time, _message in self.stages[1:]]
+        spans = zip(self.stages, later, strict=False)
+        return sum((end - began).total_seconds() for (name, began, _message), end in spans if name == stage)
+
 
 @dataclass(frozen=True)
 class HostEnd:
@@ -51,9 +58,12 @@ class HostEnd:
     failure: str  # the text of its failure file; empty if it wrote none
 
 
-def final_status(reason: Reason | None) -> tuple[str, str]:
-    """Return (TrainingJobStatus, SecondaryStatus) of a job whose hosts have ended."""
-    return _ENDS[reason]
+def final_status(reason: Reason | None, *, given_up: bool = False) -> tuple[str, str]:
+    """Return (TrainingJobStatus, SecondaryStatus) of a job whose hosts have ended.
+
+    A job whose results were given up has not completed, however well its hosts have ended.
+    """
+    return _ENDS["interrupted" if given_up and reason is None else reason]
 
 
 def failure_reason(ends: list[HostEnd]) -> str:
@@ -86,7 +96,7 @@ def description(
         "TrainingJobArn": plan.arn,
         "TrainingJobStatus": status[0],
         "SecondaryStatus": status[1],
-        "ModelArtifacts": {"S3ModelArtifacts": model_archive(plan).as_uri()},
+        "ModelArtifacts": {"S3ModelArtifacts": model_artifact(plan).as_uri()},
         "CreationTime": history.created.isoformat(),
         "LastModifiedTime": last.isoformat(),
         "SecondaryStatusTransitions": _transitions(history),
@@ -98,14 +108,14 @@ def description(
         described["TrainingStartTime"] = began.isoformat()
     if began is not None and ended is not None:
         described["TrainingEndTime"] = last.isoformat()
-        described["TrainingTimeInSeconds"] = round((ended - began).total_seconds())
+        described["TrainingTimeInSeconds"] = round(history.seconds("Training"))
     described["Shoal"] = {"Hosts": [_host(end) for end in ends or []]}
     return described
 
 
-def model_archive(plan: Plan) -> Path:
-    """Return where the model of a job lies."""
-    return plan.run_folder / "output" / "model.tar.gz"
+def model_artifact(plan: Plan) -> Path:
+    """Return where the model of a job lies: an archive, or a folder if the request wants no compression."""
+    return plan.run_folder / "output" / ("model.tar.gz" if plan.compressed else "model")
 
 
 def _transitions(history: History) -> list[dict[str, str]]:

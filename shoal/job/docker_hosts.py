@@ -4,9 +4,10 @@ A job is a network and one container a host. Both carry the job's name and the o
 a killed `shoal` left behind can be told from what a living one is using.
 """
 
-import tempfile
-from collections.abc import Callable, Iterator
-from typing import Any
+import contextlib
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import IO, Any, cast
 from urllib.parse import urlparse
 
 import docker
@@ -17,19 +18,33 @@ from docker.types import Mount as BindMount
 from requests.exceptions import RequestException
 
 from shoal.errors import ShoalError
-from shoal.job import owner, payload
-from shoal.job.plan import CODE, Host, Plan
+from shoal.job import owner, payload, staging
+from shoal.job.limits import NO_LIMITS, Limits
+from shoal.job.link_rate import limit_link
+from shoal.job.plan import CODE, Host, Mount, Plan
 
 JOB_LABEL = "shoal.job"
 OWNER_LABEL = "shoal.owner"
-NOT_RUNNING = 409
+STAGING_LABEL = "shoal.staging"  # of the network: the folder that is removed with it
+_CONFLICT = 409  # a name is in use; to kill: it is not running
+_NO_FOLDER = (400, 500)  # what the engine answers where a file, or a link to nowhere, is
+_BUSY = (403, 409)  # to remove: a network has containers; a container is being removed
+_REMOVAL_S = 10.0
+_GOING = ("removing", "dead")
+
+
+class NameInUseError(ShoalError):
+    """Another process runs a job of this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"TrainingJobName: a job called {name!r} is running: give another name with --job-name")
 
 
 class Hosts:
     """The containers of one job, from creation to removal; leaving the `with` block removes all of them."""
 
-    def __init__(self, client: docker.DockerClient, plan: Plan) -> None:
-        self._client, self._plan = client, plan
+    def __init__(self, client: docker.DockerClient, plan: Plan, limits: Limits = NO_LIMITS) -> None:
+        self._client, self._plan, self._limits = client, plan, limits
         self._labels = {JOB_LABEL: plan.name, OWNER_LABEL: owner.this_process()}
         self._containers: dict[str, Container] = {}
         self._network: Any = None
@@ -42,24 +57,44 @@ class Hosts:
         things = [*self._containers.values(), *([self._network] if self._network is not None else [])]
         self.left_behind = [thing.name for thing in things if not _remove(thing)]
 
-    def create(self) -> None:
-        """Make the network and every container, with `/opt/ml` laid out; start none."""
-        self._network = self._client.networks.create(
-            f"shoal-{self._plan.name}", driver="bridge", internal=self._plan.isolated, labels=self._labels
-        )
-        machine = self._client.info()
-        with tempfile.TemporaryFile() as code:
-            if self._plan.code is not None:
-                payload.write_code_archive(self._plan.code, code)
-            for host in self._plan.hosts:
-                container = self._create_one(host, machine)
-                self._containers[host.name] = container
-                container.put_archive("/", payload.config_archive(host.config))
-                if self._plan.code is not None:
-                    code.seek(0)
-                    container.put_archive(CODE, code)
+    def reserve(self) -> None:
+        """Make the job's network: from now on its name is in use.
 
-    def _create_one(self, host: Host, machine: dict[str, Any]) -> Container:
+        Raises:
+            NameInUseError: it is already.
+        """
+        labels = {**self._labels, STAGING_LABEL: str(self._plan.run_folder / staging.FOLDER)}
+        with _name_in_use(self._plan.name):
+            self._network = self._client.networks.create(
+                f"shoal-{self._plan.name}",
+                driver="bridge",
+                internal=self._plan.isolated,
+                labels=labels,
+                check_duplicate=True,
+            )
+
+    def create(self, staged: Mapping[str, Sequence[Mount]], code: IO[bytes] | None) -> None:
+        """Make every container, with `/opt/ml` laid out and `staged` mounted beside what is always; start none.
+
+        `code` is a tar archive of what `/opt/ml/code` is to hold.
+
+        Raises:
+            NameInUseError: another process has just made one of the same name.
+        """
+        machine = self._client.info()
+        for host in self._plan.hosts:
+            mounts = (*host.mounts, *staged.get(host.name, ()))
+            with _name_in_use(self._plan.name):
+                container = self._create_one(host, mounts, machine)
+            self._containers[host.name] = container
+            mounted = {mount.target for mount in mounts}
+            kept = [folder.local_path for folder in self._plan.kept]
+            container.put_archive("/", payload.config_archive(host.config, kept, mounted))
+            if code is not None:
+                code.seek(0)
+                container.put_archive(CODE, code)
+
+    def _create_one(self, host: Host, mounts: Sequence[Mount], machine: dict[str, Any]) -> Container:
         plan = self._plan
         network = self._network.name
         options: dict[str, Any] = {"entrypoint": list(plan.entrypoint)} if plan.entrypoint is not None else {}
@@ -78,9 +113,10 @@ class Hosts:
             # A signal that arrives before the command has installed its handlers would be lost to process 1.
             init=True,
             environment=plan.environment,
-            mounts=[BindMount(m.target, str(m.source), type="bind", read_only=True) for m in host.mounts],
+            mounts=[BindMount(m.target, str(m.source), type="bind", read_only=True) for m in mounts],
             # Loader workers and collectives share memory through /dev/shm; Docker's default of 64 MB stops both.
-            shm_size=machine["MemTotal"] // 2,
+            shm_size=min(machine["MemTotal"], self._limits.memory or machine["MemTotal"]) // 2,
+            **self._limits.container_options(),
             **options,
         )
 
@@ -111,14 +147,33 @@ class Hosts:
         except NotFound:
             return
         except APIError as error:
-            if error.status_code != NOT_RUNNING:
+            if error.status_code != _CONFLICT:
                 raise
 
+    def put(self, host: str, path: str, archive: IO[bytes]) -> None:
+        """Unpack a tar archive into a folder of a host."""
+        self._containers[host].put_archive(path, archive)
+
+    def stats(self, host: str) -> Iterator[dict[str, Any]]:
+        """Return what the engine measures of a host, about once a second, until the host ends."""
+        return cast("Iterator[dict[str, Any]]", self._containers[host].stats(stream=True, decode=True))
+
+    def limit_link(self, host: str) -> None:
+        """Limit what a host that has been started sends, as the job's limits say."""
+        if self._limits.link_rate is not None:
+            limit_link(self._client, self._containers[host], self._plan.image, self._limits.link_rate, self._labels)
+
     def state(self, host: str) -> dict[str, Any]:
-        """Return the engine's account of a host: StartedAt, FinishedAt, ExitCode, OOMKilled, ..."""
+        """Return the engine's account of a host: StartedAt, FinishedAt, ExitCode, OOMKilled, ...
+
+        Raises:
+            docker.errors.NotFound: somebody else has removed it, or is about to.
+        """
         container = self._containers[host]
         container.reload()
         state: dict[str, Any] = container.attrs["State"]
+        if state["Status"] in _GOING:
+            raise NotFound(f"{host} was removed by somebody else")
         return state
 
     def read(self, host: str, path: str) -> Iterator[bytes] | None:
@@ -128,6 +183,21 @@ class Hosts:
         except NotFound:
             return None
         return chunks
+
+    def read_folder(self, host: str, path: str) -> Generator[bytes, None, None] | None:
+        """Return the content of a folder of a host as a tar stream; of the folder a link leads to, if it is one.
+
+        None if there is no such folder.
+        """
+        try:
+            chunks = self._containers[host].get_archive(f"{path}/.", chunk_size=1 << 20)[0]
+        except NotFound:
+            return None
+        except APIError as error:
+            if error.status_code in _NO_FOLDER:
+                return None
+            raise
+        return cast("Generator[bytes, None, None]", chunks)
 
 
 def require_local(client: docker.DockerClient) -> None:
@@ -171,7 +241,19 @@ def sweep(client: docker.DockerClient) -> list[str]:
             if owner.is_gone(labels.get(OWNER_LABEL, "")):
                 jobs.add(str(labels.get(JOB_LABEL, thing.name)))
                 _remove(thing)
+                if (folder := staging.abandoned(labels.get(STAGING_LABEL, ""))) is not None:
+                    staging.clear(folder)
     return sorted(jobs)
+
+
+@contextlib.contextmanager
+def _name_in_use(job: str) -> Iterator[None]:
+    try:
+        yield
+    except APIError as error:
+        if error.status_code == _CONFLICT:
+            raise NameInUseError(job) from error
+        raise
 
 
 def is_running(client: docker.DockerClient, job: str) -> bool:
@@ -182,10 +264,16 @@ def is_running(client: docker.DockerClient, job: str) -> bool:
 def _remove(thing: Any) -> bool:
     """Remove a container or a network; return whether it is gone."""
     options = {"force": True, "v": True} if isinstance(thing, Container) else {}
-    try:
-        thing.remove(**options)
-    except NotFound:
-        return True
-    except (DockerException, RequestException):
-        return False
-    return True
+    deadline = time.monotonic() + _REMOVAL_S
+    while True:
+        try:
+            thing.remove(**options)
+        except NotFound:
+            return True
+        except (DockerException, RequestException) as error:
+            # Somebody else may be removing it, or a container that a network still has.
+            if getattr(error, "status_code", None) not in _BUSY or time.monotonic() > deadline:
+                return False
+            time.sleep(0.2)
+        else:
+            return True

@@ -1,20 +1,25 @@
 """What a local run makes of a valid request: the folders given on the command line, what it refuses, what it ignores.
 
-Pure functions; the file system is looked at in `missing_folders` alone.
+Pure functions; the file system is looked at in `override` and `missing_folders` alone.
 """
 
 import copy
 import json
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from urllib.parse import quote
 
+from shoal.job.channels import refusals as channel_refusals
 from shoal.job.shape import Problem, show
 from shoal.job.spec import FILE_SCHEME, JobFile, Request
 
 SUBMIT_DIRECTORY = "sagemaker_submit_directory"
 PROGRAM = "sagemaker_program"
 COMMAND = "sagemaker_command"
+DEFAULT_CHECKPOINTS = "/opt/ml/checkpoints"
+DEFAULT_TENSORBOARD = "/opt/ml/output/tensorboard"
+# Not to be kept elsewhere, nor is any folder above them.
+_TAKEN = ("/opt/ml/input", "/opt/ml/code", "/opt/ml/model", "/opt/ml/output/data", "/etc", "/usr", "/proc", "/dev")
 
 # Everything else in a request is named in a note and passed over.
 _HONOURED = {
@@ -28,6 +33,9 @@ _HONOURED = {
     "StoppingCondition",
     "EnableNetworkIsolation",
     "Environment",
+    "CheckpointConfig",
+    "TensorBoardOutputConfig",
+    "RetryStrategy",
 }
 
 
@@ -44,10 +52,18 @@ def override(
         request.setdefault("HyperParameters", {})[SUBMIT_DIRECTORY] = json.dumps(_uri(source))
     for channel in request.get("InputDataConfig", []):
         if channel["ChannelName"] in channels:
-            channel["DataSource"] = {
-                "S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": _uri(channels[channel["ChannelName"]])}
-            }
+            channel["DataSource"] = {"S3DataSource": _here(channel, channels[channel["ChannelName"]])}
     return request
+
+
+def _here(channel: Request, path: Path) -> Request:
+    """Return a source of this machine in place of a channel's own. What else the file says of it stays."""
+    source = dict(channel["DataSource"].get("S3DataSource", {}))
+    is_manifest = path.is_file() and source.get("S3DataType") in ("ManifestFile", "AugmentedManifestFile")
+    if not is_manifest:
+        source.pop("AttributeNames", None)
+        source["S3DataType"] = "S3Prefix"
+    return {**source, "S3Uri": _uri(path)}
 
 
 def refusals(request: Request, channels: Mapping[str, Path]) -> list[Problem]:
@@ -58,10 +74,12 @@ def refusals(request: Request, channels: Mapping[str, Path]) -> list[Problem]:
         found.append(
             Problem("AlgorithmSpecification.TrainingImage", "is needed to run here: an image of the local engine")
         )
-    hosts = sum(count for _name, _type, count in instance_groups(request))
     declared = request.get("InputDataConfig", [])
-    for index, channel in enumerate(declared):
-        found += _channel_refusals(f"InputDataConfig[{index}]", channel, algorithm, hosts)
+    found += channel_refusals(request)
+    if "CheckpointConfig" in request:
+        found += _kept_refusals("CheckpointConfig", "S3Uri", request, DEFAULT_CHECKPOINTS)
+    if "TensorBoardOutputConfig" in request:
+        found += _kept_refusals("TensorBoardOutputConfig", "S3OutputPath", request, DEFAULT_TENSORBOARD)
     for name in channels.keys() - {channel["ChannelName"] for channel in declared}:
         found.append(Problem("--channel", f"{show(name)} is not a channel of this job"))
     output = request["OutputDataConfig"]
@@ -71,53 +89,23 @@ def refusals(request: Request, channels: Mapping[str, Path]) -> list[Problem]:
                 "OutputDataConfig.S3OutputPath", f"{show(output['S3OutputPath'])} is not here: give --output FOLDER"
             )
         )
-    if output.get("CompressionType", "GZIP") != "GZIP":
-        found.append(Problem("OutputDataConfig.CompressionType", "a local run writes GZIP only"))
     directory = submit_directory(request)
-    if directory is not None and not directory.startswith((FILE_SCHEME, "/")):
+    if directory is not None and not directory.startswith((FILE_SCHEME, "s3://", "/")):
         found.append(
             Problem(f"HyperParameters.{SUBMIT_DIRECTORY}", f"{show(directory)} is not here: give --source FOLDER")
         )
     return found
 
 
-def _channel_refusals(place: str, channel: Request, algorithm: Request, hosts: int) -> list[Problem]:
-    source = channel["DataSource"].get("S3DataSource")
-    if channel["ChannelName"] in (".", ".."):
-        return [Problem(f"{place}.ChannelName", f"{show(channel['ChannelName'])} names no folder")]
-    if source is None:
-        return [
-            Problem(
-                f"{place}.DataSource",
-                f"{', '.join(channel['DataSource'])} is not here: give --channel {channel['ChannelName']}=FOLDER",
-            )
-        ]
-    found = []
-    if not source["S3Uri"].startswith(FILE_SCHEME):
-        found.append(
-            Problem(
-                f"{place}.DataSource.S3DataSource.S3Uri",
-                f"{show(source['S3Uri'])} is not here: give --channel {channel['ChannelName']}=FOLDER",
-            )
-        )
-    if source["S3DataType"] != "S3Prefix":
-        found.append(
-            Problem(
-                f"{place}.DataSource.S3DataSource.S3DataType",
-                f"{source['S3DataType']} cannot be run here, only S3Prefix",
-            )
-        )
-    if source.get("S3DataDistributionType") == "ShardedByS3Key" and hosts > 1:
-        found.append(
-            Problem(
-                f"{place}.DataSource.S3DataSource.S3DataDistributionType",
-                "ShardedByS3Key cannot be run here on several hosts",
-            )
-        )
-    if input_mode(channel, algorithm) == "Pipe":
-        found.append(Problem(place, "Pipe mode cannot be run here: use File or FastFile"))
-    if channel.get("CompressionType", "None") != "None":
-        found.append(Problem(f"{place}.CompressionType", "compressed channels cannot be run here: unpack the folder"))
+def _kept_refusals(field: str, uri: str, request: Request, default: str) -> list[Problem]:
+    found, config = [], request[field]
+    if not config[uri].startswith((FILE_SCHEME, "s3://")):
+        found.append(Problem(f"{field}.{uri}", f"{show(config[uri])} cannot be written: only s3:// and file:// can"))
+    path = PurePosixPath(config.get("LocalPath", default))
+    taken = any(path == PurePosixPath(each) or path in PurePosixPath(each).parents for each in _TAKEN)
+    below_input = PurePosixPath("/opt/ml/input") in path.parents
+    if not path.is_absolute() or ".." in path.parts or taken or below_input:
+        found.append(Problem(f"{field}.LocalPath", f"{show(str(path))} cannot be kept: the default is {default}"))
     return found
 
 
@@ -125,9 +113,17 @@ def missing_folders(job: JobFile, request: Request) -> list[Problem]:
     """Return the `file://` sources of a request that do not exist."""
     found = []
     for index, channel in enumerate(request.get("InputDataConfig", [])):
-        path = job.local_path(channel["DataSource"]["S3DataSource"]["S3Uri"])
+        source = channel["DataSource"]["S3DataSource"]
+        if not source["S3Uri"].startswith(FILE_SCHEME):
+            continue
+        path, place = job.local_path(source["S3Uri"]), f"InputDataConfig[{index}] ({channel['ChannelName']})"
         if not path.exists():
-            found.append(Problem(f"InputDataConfig[{index}] ({channel['ChannelName']})", f"there is no {path}"))
+            found.append(Problem(place, f"there is no {path}"))
+        elif source["S3DataType"] != "S3Prefix" and not path.is_file():
+            found.append(Problem(place, f"{path} is no file: {source['S3DataType']} needs one"))
+    kept = request.get("CheckpointConfig", {}).get("S3Uri", "")
+    if kept.startswith(FILE_SCHEME) and job.local_path(kept).exists() and not job.local_path(kept).is_dir():
+        found.append(Problem("CheckpointConfig.S3Uri", f"{job.local_path(kept)} is no folder"))
     directory = submit_directory(request)
     if directory is not None and directory.startswith(FILE_SCHEME):
         folder, program = job.local_path(directory), _decoded(request, PROGRAM)
@@ -160,11 +156,6 @@ def instance_groups(request: Request) -> list[tuple[str, str, int]]:
     if "InstanceGroups" in resources:
         return [(g["InstanceGroupName"], g["InstanceType"], g["InstanceCount"]) for g in resources["InstanceGroups"]]
     return [("homogeneousCluster", resources["InstanceType"], resources["InstanceCount"])]
-
-
-def input_mode(channel: Request, algorithm: Request) -> str:
-    """Return a channel's input mode: its own, or the job's."""
-    return str(channel.get("InputMode") or algorithm["TrainingInputMode"])
 
 
 def submit_directory(request: Request) -> str | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.color import ColorSystem
 from rich.console import Console
 from rich.style import Style
+from rich.text import Text
 
 from shoal.console import discard
 
@@ -20,8 +21,10 @@ _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright
 class Printer:
     """Prints whole lines of several hosts, one at a time, on one stream."""
 
-    def __init__(self, console: Console, hosts: Sequence[str]) -> None:
+    def __init__(self, console: Console, hosts: Sequence[str], above: Console | None = None) -> None:
+        """Print on `console`; on a terminal whose last lines another console redraws, `above` those."""
         self._stream = console.file
+        self._above = above if console.is_terminal else None
         self._lock = threading.Lock()
         coloured = console.is_terminal and not console.no_color
         width = max(map(len, hosts))
@@ -40,6 +43,9 @@ class Printer:
         text = text.encode(encoding, "replace").decode(encoding)
         with self._lock:
             try:
+                if self._above is not None:
+                    self._above.print(Text.from_ansi(f"{self._prefixes[host]} | {text}"))
+                    return
                 self._stream.write(f"{self._prefixes[host]} | {text}\n")
                 self._stream.flush()
             except OSError:
@@ -47,8 +53,8 @@ class Printer:
 
 
 def follow(host: str, chunks: Iterable[bytes], file: Path, printer: Printer) -> None:
-    """Copy a host's output to `file` and, line by line, to the printer, until it ends."""
-    with file.open("wb", buffering=0) as log:
+    """Add a host's output to `file` and pass it, line by line, to the printer, until it ends."""
+    with file.open("ab", buffering=0) as log:
         lines, full = _Lines(), False
         for chunk in chunks:
             try:

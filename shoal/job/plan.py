@@ -7,11 +7,21 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.job.local import SUBMIT_DIRECTORY, input_mode, instance_groups, submit_directory
+from shoal.job.channels import Channel, channels
+from shoal.job.local import (
+    DEFAULT_CHECKPOINTS,
+    DEFAULT_TENSORBOARD,
+    SUBMIT_DIRECTORY,
+    instance_groups,
+    submit_directory,
+)
+from shoal.job.objects import joined
 from shoal.job.spec import FILE_SCHEME, JobFile, Request
 
 ML = "/opt/ml"
 CODE = f"{ML}/code"
+DATA = f"{ML}/input/data"
+_BROUGHT = (FILE_SCHEME, "s3://")  # where code is that the container finds at CODE; it may be there already
 NETWORK_INTERFACE = "eth0"  # what Docker calls a container's first interface
 DEFAULT_MAX_RUNTIME_S = 86400  # the service's default
 
@@ -34,6 +44,16 @@ class Host:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """A folder of the hosts that is kept elsewhere while they run."""
+
+    what: str
+    uri: str  # s3://..., or file:// and an absolute path
+    local_path: str
+    restored: bool  # every host begins with what is kept
+
+
+@dataclass(frozen=True)
 class Plan:
     """A job, ready to be run on this machine."""
 
@@ -45,16 +65,22 @@ class Plan:
     command: tuple[str, ...]
     environment: dict[str, str]
     hosts: tuple[Host, ...]
-    code: Path | None  # the folder to copy to /opt/ml/code
+    code: str | None  # s3:// and an archive, or file:// and a folder: what /opt/ml/code holds
     run_folder: Path
     max_runtime_s: int
     isolated: bool  # no way out of the job's network
+    channels: tuple[Channel, ...]
+    kept: tuple[Kept, ...]
+    retries: int  # how often the job begins again after the engine has failed
+    compressed: bool  # results are archives, not folders
 
 
 def make_plan(job: JobFile, request: Request) -> Plan:
     """Return the plan for a request that `shoal.job.local.refusals` has nothing against."""
     algorithm = request["AlgorithmSpecification"]
     name = request["TrainingJobName"]
+    groups = _groups(request)
+    inputs = channels(job, request, [(group.name, group.hosts) for group in groups])
     arn = f"arn:aws:sagemaker:local:000000000000:training-job/{name}"
     directory = submit_directory(request)
     arguments = tuple(algorithm.get("ContainerArguments", ()))
@@ -67,20 +93,34 @@ def make_plan(job: JobFile, request: Request) -> Plan:
         entrypoint=entrypoint,
         command=arguments or (() if entrypoint else ("train",)),
         environment={**request.get("Environment", {}), "TRAINING_JOB_NAME": name, "TRAINING_JOB_ARN": arn},
-        hosts=_hosts(job, request),
-        code=job.local_path(directory) if directory and directory.startswith(FILE_SCHEME) else None,
+        hosts=tuple(_host(job, request, name, group, groups, inputs) for group in groups for name in group.hosts),
+        code=_uri(job, directory) if directory and directory.startswith(_BROUGHT) else None,
         run_folder=job.local_path(request["OutputDataConfig"]["S3OutputPath"]) / name,
         max_runtime_s=request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", DEFAULT_MAX_RUNTIME_S),
         isolated=request.get("EnableNetworkIsolation", False),
+        channels=inputs,
+        kept=_kept(job, request),
+        retries=request.get("RetryStrategy", {}).get("MaximumRetryAttempts", 0),
+        compressed=request["OutputDataConfig"].get("CompressionType", "GZIP") == "GZIP",
     )
 
 
-def _hosts(job: JobFile, request: Request) -> tuple[Host, ...]:
-    groups: list[_Group] = []  # hosts are numbered across the groups
-    for name, instance_type, count in instance_groups(request):
-        before = sum(len(group.hosts) for group in groups)
-        groups.append(_Group(name, instance_type, [f"algo-{before + i + 1}" for i in range(count)]))
-    return tuple(_host(job, request, name, group, groups) for group in groups for name in group.hosts)
+def _kept(job: JobFile, request: Request) -> tuple[Kept, ...]:
+    found = []
+    if (config := request.get("CheckpointConfig")) is not None:
+        found.append(Kept("checkpoints", _uri(job, config["S3Uri"]), _kept_path(config, DEFAULT_CHECKPOINTS), True))
+    if (config := request.get("TensorBoardOutputConfig")) is not None:
+        uri = joined(_uri(job, config["S3OutputPath"]), f"{request['TrainingJobName']}/tensorboard-output")
+        found.append(Kept("TensorBoard's files", uri, _kept_path(config, DEFAULT_TENSORBOARD), False))
+    return tuple(found)
+
+
+def _uri(job: JobFile, uri: str) -> str:
+    return job.local_path(uri).as_uri() if uri.startswith(FILE_SCHEME) else uri
+
+
+def _kept_path(config: Request, default: str) -> str:
+    return str(config.get("LocalPath", default)).rstrip("/")
 
 
 @dataclass(frozen=True)
@@ -90,8 +130,19 @@ class _Group:
     hosts: list[str]
 
 
-def _host(job: JobFile, request: Request, name: str, group: _Group, groups: list[_Group]) -> Host:
-    channels = [channel for channel in request.get("InputDataConfig", []) if _reaches(channel, group.name)]
+def _groups(request: Request) -> list[_Group]:
+    groups: list[_Group] = []  # hosts are numbered across the groups
+    for name, instance_type, count in instance_groups(request):
+        before = sum(len(group.hosts) for group in groups)
+        groups.append(_Group(name, instance_type, [f"algo-{before + i + 1}" for i in range(count)]))
+    return groups
+
+
+def _host(
+    job: JobFile, request: Request, name: str, group: _Group, groups: list[_Group], inputs: tuple[Channel, ...]
+) -> Host:
+    here = [channel for channel in inputs if name in channel.hosts]
+    entries = {channel["ChannelName"]: channel for channel in request.get("InputDataConfig", [])}
     resources = {
         "current_group_name": group.name,
         "current_host": name,
@@ -109,38 +160,43 @@ def _host(job: JobFile, request: Request, name: str, group: _Group, groups: list
         config={
             "hyperparameters.json": json.dumps(_hyperparameters(request)),
             "resourceconfig.json": json.dumps(resources),
-            "inputdataconfig.json": json.dumps({c["ChannelName"]: _channel_entry(c, request) for c in channels}),
+            "inputdataconfig.json": json.dumps({c.name: _channel_entry(c, entries[c.name]) for c in here}),
+            **_kept_files(request),
         },
-        mounts=tuple(_mount(job, channel) for channel in channels),
+        mounts=tuple(_mount(job, channel) for channel in here if channel.is_mounted),
     )
 
 
+def _kept_files(request: Request) -> dict[str, str]:
+    defaults = {"CheckpointConfig": DEFAULT_CHECKPOINTS, "TensorBoardOutputConfig": DEFAULT_TENSORBOARD}
+    return {
+        f"{field.lower()}.json": json.dumps({"LocalPath": request[field].get("LocalPath", default)})
+        for field, default in defaults.items()
+        if field in request
+    }
+
+
 def _hyperparameters(request: Request) -> dict[str, str]:
-    """Return the hyperparameters as they are, but for a folder of this machine: the container sees it at CODE."""
+    """Return the hyperparameters as they are, but for where the code is: the container sees it at CODE."""
     parameters = dict(request.get("HyperParameters", {}))
     directory = submit_directory(request)
-    if directory and directory.startswith(FILE_SCHEME):
+    if directory and directory.startswith(_BROUGHT):
         parameters[SUBMIT_DIRECTORY] = json.dumps(CODE)
     return parameters
 
 
-def _reaches(channel: Request, group: str) -> bool:
-    only = channel["DataSource"]["S3DataSource"].get("InstanceGroupNames")
-    return not only or group in only
-
-
-def _channel_entry(channel: Request, request: Request) -> dict[str, str]:
-    entry = {"ContentType": channel["ContentType"]} if "ContentType" in channel else {}
+def _channel_entry(channel: Channel, written: Request) -> dict[str, str]:
+    entry = {"ContentType": written["ContentType"]} if "ContentType" in written else {}
     return {
         **entry,
-        "TrainingInputMode": input_mode(channel, request["AlgorithmSpecification"]),
-        "S3DistributionType": channel["DataSource"]["S3DataSource"].get("S3DataDistributionType", "FullyReplicated"),
-        "RecordWrapperType": channel.get("RecordWrapperType", "None"),
+        "TrainingInputMode": channel.mode,
+        "S3DistributionType": "ShardedByS3Key" if channel.sharded else "FullyReplicated",
+        "RecordWrapperType": written.get("RecordWrapperType", "None"),
     }
 
 
-def _mount(job: JobFile, channel: Request) -> Mount:
-    source = job.local_path(channel["DataSource"]["S3DataSource"]["S3Uri"])
-    target = f"{ML}/input/data/{channel['ChannelName']}"
+def _mount(job: JobFile, channel: Channel) -> Mount:
+    source = job.local_path(channel.uri)
+    target = f"{DATA}/{channel.name}"
     # A prefix that is one object arrives as one file in the channel's folder.
     return Mount(source, f"{target}/{source.name}" if source.is_file() else target)

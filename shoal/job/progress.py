@@ -17,13 +17,13 @@ class Progress:
     """Says what happens, when it happens."""
 
     def __init__(self, console: Console) -> None:
-        self._console, self._started = console, time.monotonic()
+        self.console, self._started = console, time.monotonic()
 
     def stage(self, name: str, message: str = "") -> None:
         """Say that the job enters a stage."""
         elapsed = time.monotonic() - self._started
         # Text, not markup: a failure's text is data.
-        self._console.print(
+        self.console.print(
             Text.assemble(f"{elapsed:6.1f} s  ", (f"{name:<12}", _STYLES.get(name, "bold")), f" {message}".rstrip())
         )
 

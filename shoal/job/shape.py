@@ -7,8 +7,9 @@ metadata too, and the service refuses what breaks them; so does this. Knows noth
 import difflib
 import functools
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date
 from typing import Any
 
 # A shape of the model and a value: may this value stand although the model refuses it?
@@ -44,13 +45,29 @@ class Problem:
         return f"{self.path}: {self.text}" if self.path else self.text
 
 
-def check(shape: Any, value: object, allowed: Allowed = lambda _shape, _value: False, path: str = "") -> list[Problem]:
+@dataclass(frozen=True)
+class Rules:
+    """Where a check differs from the model: what it allows besides, and minima of the service that the model lacks."""
+
+    allowed: Allowed = lambda _shape, _value: False
+    minima: Mapping[str, int] = field(default_factory=dict)  # name of a shape -> its minimum
+
+    def minimum(self, shape: Any) -> int | None:
+        """Return the least value, or length, that a shape may have."""
+        least: int | None = self.minima.get(shape.name, shape.metadata.get("min"))
+        return least
+
+
+_NO_MORE = Rules()
+
+
+def check(shape: Any, value: object, rules: Rules = _NO_MORE, path: str = "") -> list[Problem]:
     """Return everything the model has against `value`, in the order of the value."""
-    return list(_problems(shape, value, allowed, path))
+    return list(_problems(shape, value, rules, path))
 
 
-def _problems(shape: Any, value: object, allowed: Allowed, path: str) -> Iterator[Problem]:
-    if allowed(shape, value):
+def _problems(shape: Any, value: object, rules: Rules, path: str) -> Iterator[Problem]:
+    if rules.allowed(shape, value):
         return
     types, type_words = _PYTHON_TYPES.get(shape.type_name, ((object,), "anything"))
     is_disguised_bool = isinstance(value, bool) and bool not in types and object not in types
@@ -58,23 +75,23 @@ def _problems(shape: Any, value: object, allowed: Allowed, path: str) -> Iterato
         yield Problem(path, f"{show(value)} is not {type_words}{_quoting_hint(shape, value)}")
         return
     if isinstance(value, dict) and shape.type_name == "structure":
-        yield from _structure(shape, value, allowed, path)
+        yield from _structure(shape, value, rules, path)
     elif isinstance(value, dict):
-        yield from _map(shape, value, allowed, path)
+        yield from _map(shape, value, rules, path)
     elif isinstance(value, list):
-        yield from _length(shape, len(value), "items", path)
+        yield from _length(rules, shape, len(value), "items", path)
         for index, item in enumerate(value):
-            yield from _problems(shape.member, item, allowed, f"{path}[{index}]")
+            yield from _problems(shape.member, item, rules, f"{path}[{index}]")
     elif isinstance(value, str):
-        yield from _string(shape, value, path)
+        yield from _string(rules, shape, value, path)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        yield from _range(shape, value, path)
+        yield from _range(rules, shape, value, path)
 
 
-def _structure(shape: Any, value: dict[object, object], allowed: Allowed, path: str) -> Iterator[Problem]:
+def _structure(shape: Any, value: dict[object, object], rules: Rules, path: str) -> Iterator[Problem]:
     for key, item in value.items():
         if key in shape.members:
-            yield from _problems(shape.members[key], item, allowed, _join(path, key))
+            yield from _problems(shape.members[key], item, rules, _join(path, key))
         else:
             yield Problem(_join(path, key), f"no such field{_suggestion(str(key), list(shape.members))}")
     for key in shape.required_members:
@@ -82,37 +99,37 @@ def _structure(shape: Any, value: dict[object, object], allowed: Allowed, path: 
             yield Problem(_join(path, key), "is required and missing")
 
 
-def _map(shape: Any, value: dict[object, object], allowed: Allowed, path: str) -> Iterator[Problem]:
-    yield from _length(shape, len(value), "entries", path)
+def _map(shape: Any, value: dict[object, object], rules: Rules, path: str) -> Iterator[Problem]:
+    yield from _length(rules, shape, len(value), "entries", path)
     for key, item in value.items():
-        for problem in _problems(shape.key, key, allowed, _join(path, key)):
+        for problem in _problems(shape.key, key, rules, _join(path, key)):
             yield Problem(problem.path, f"as a key: {problem.text}")
-        yield from _problems(shape.value, item, allowed, _join(path, key))
+        yield from _problems(shape.value, item, rules, _join(path, key))
 
 
-def _string(shape: Any, value: str, path: str) -> Iterator[Problem]:
+def _string(rules: Rules, shape: Any, value: str, path: str) -> Iterator[Problem]:
     choices = shape.metadata.get("enum")
     if choices and value not in choices:
         shown = ", ".join(choices) if len(choices) <= _SHOWN_CHOICES else f"{len(choices)} known values"
         yield Problem(path, f"{show(value)} is not one of {shown}{_suggestion(value, choices)}")
         return
-    wrong_length = list(_length(shape, len(value), "characters", path))
+    wrong_length = list(_length(rules, shape, len(value), "characters", path))
     yield from wrong_length
     pattern = shape.metadata.get("pattern")
     if pattern and not wrong_length and not python_pattern(pattern).fullmatch(value):
         yield Problem(path, f"{show(value)} does not match {pattern}")
 
 
-def _length(shape: Any, length: int, unit: str, path: str) -> Iterator[Problem]:
-    low, high = shape.metadata.get("min"), shape.metadata.get("max")
+def _length(rules: Rules, shape: Any, length: int, unit: str, path: str) -> Iterator[Problem]:
+    low, high = rules.minimum(shape), shape.metadata.get("max")
     if low is not None and length < low:
         yield Problem(path, f"has {length} {unit}: at least {low} are needed")
     if high is not None and length > high:
         yield Problem(path, f"has {length} {unit}: at most {high} are allowed")
 
 
-def _range(shape: Any, value: float, path: str) -> Iterator[Problem]:
-    low, high = shape.metadata.get("min"), shape.metadata.get("max")
+def _range(rules: Rules, shape: Any, value: float, path: str) -> Iterator[Problem]:
+    low, high = rules.minimum(shape), shape.metadata.get("max")
     if low is not None and value < low:
         yield Problem(path, f"{value} is less than {low}")
     if high is not None and value > high:
@@ -136,7 +153,7 @@ def _suggestion(word: str, known: list[str]) -> str:
 
 
 def _quoting_hint(shape: Any, value: object) -> str:
-    if shape.type_name == "string" and isinstance(value, (bool, int, float)):
+    if shape.type_name == "string" and isinstance(value, (bool, int, float, date)):
         return f': write "{str(value).lower() if isinstance(value, bool) else value}"'
     return ""
 

@@ -5,21 +5,21 @@ Where a job file may differ from what the service takes is listed in `_is_local_
 """
 
 import functools
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import yaml
-
 from shoal.errors import ShoalError
-from shoal.job.shape import Problem, check, show
+from shoal.job import distribution
+from shoal.job.parse import parse
+from shoal.job.shape import Problem, Rules, check, show
 
 Request = dict[str, Any]
 
 FILE_SCHEME = "file://"
 _LONGEST_RUN_S = 28 * 24 * 3600  # the service's
+_SHOWN_PROBLEMS = 20
 
 
 @dataclass(frozen=True)
@@ -45,20 +45,28 @@ def load(path: Path) -> JobFile:
     Raises:
         ShoalError: it cannot be read, or the service would refuse it; one line for each problem.
     """
-    request = _parse(path)
+    request = parse(path)
+    short = request.pop(distribution.FIELD, None)
     refuse(path, problems(request))
+    if short is not None:
+        refuse(path, distribution.problems(short, request))
+        request.setdefault("HyperParameters", {}).update(distribution.hyperparameters(short, request))
+        refuse(path, problems(request))
     return JobFile(path.resolve(), request)
 
 
 def refuse(path: Path, found: list[Problem]) -> None:
-    """Raise one error that lists all problems of a job file, if there is any."""
+    """Raise one error that lists the problems of a job file, if there are any, a line each; of very many the first."""
     if found:
-        raise ShoalError("\n".join(f"{path}: {problem}" for problem in found))
+        lines = [f"{path}: {problem}" for problem in found[:_SHOWN_PROBLEMS]]
+        if more := len(found) - _SHOWN_PROBLEMS:
+            lines += [f"{path}: and {more} more like these"] if more > 0 else []
+        raise ShoalError("\n".join(lines))
 
 
 def problems(request: Request) -> list[Problem]:
     """Return everything the service would have against a request, as far as its model and its documentation say."""
-    found = check(operation_shape("CreateTrainingJob", "input"), request, _is_local_uri)
+    found = check(operation_shape("CreateTrainingJob", "input"), request, RULES)
     return found or _rules(request)
 
 
@@ -86,6 +94,10 @@ def _is_local_uri(shape: Any, value: object) -> bool:
     return shape.name == "S3Uri" and isinstance(value, str) and value.startswith(FILE_SCHEME) and len(value) <= 1024
 
 
+# The model's own minimum of a number of instances is 0.
+RULES = Rules(allowed=_is_local_uri, minima={"TrainingInstanceCount": 1})
+
+
 def _rules(request: Request) -> list[Problem]:
     """The rules the service enforces and its model does not state. Only for a request the model accepts."""
     found = []
@@ -102,9 +114,9 @@ def _rules(request: Request) -> list[Problem]:
         if "StoppingCondition" not in request:
             found.append(Problem("StoppingCondition", 'is required and missing: {"MaxRuntimeInSeconds": 86400}'))
     found += _too_long(request)
-    for place, count in _counts(resources):
-        if count < 1:
-            found.append(Problem(place, f"{count} is less than 1"))
+    found += _spot(request)
+    found += _zero_bytes(request)
+    groups = [group["InstanceGroupName"] for group in resources.get("InstanceGroups", [])]
     channels = [channel["ChannelName"] for channel in request.get("InputDataConfig", [])]
     for index, channel in enumerate(request.get("InputDataConfig", [])):
         place = f"InputDataConfig[{index}]"
@@ -112,6 +124,11 @@ def _rules(request: Request) -> list[Problem]:
             found.append(Problem(f"{place}.ChannelName", f"{show(channel['ChannelName'])} is there twice"))
         if len(channel["DataSource"]) != 1:
             found.append(Problem(f"{place}.DataSource", "needs exactly one source, such as S3DataSource"))
+        for name in channel["DataSource"].get("S3DataSource", {}).get("InstanceGroupNames", []):
+            if name not in groups:
+                known = ", ".join(groups) or "none"
+                path = f"{place}.DataSource.S3DataSource.InstanceGroupNames"
+                found.append(Problem(path, f"{show(name)} is no group of ResourceConfig.InstanceGroups: {known}"))
     return found
 
 
@@ -122,37 +139,21 @@ def _too_long(request: Request) -> list[Problem]:
     return [Problem("StoppingCondition.MaxRuntimeInSeconds", f"{seconds} is more than {_LONGEST_RUN_S}")]
 
 
-def _counts(resources: Request) -> list[tuple[str, int]]:
-    groups = resources.get("InstanceGroups", [])
-    counts = [
-        (f"ResourceConfig.InstanceGroups[{i}].InstanceCount", group["InstanceCount"]) for i, group in enumerate(groups)
-    ]
-    if "InstanceCount" in resources:
-        counts.append(("ResourceConfig.InstanceCount", resources["InstanceCount"]))
-    return counts
+def _spot(request: Request) -> list[Problem]:
+    if not request.get("EnableManagedSpotTraining"):
+        return []
+    stopping = request.get("StoppingCondition", {})
+    run, wait = stopping.get("MaxRuntimeInSeconds", 86400), stopping.get("MaxWaitTimeInSeconds")
+    place = "StoppingCondition.MaxWaitTimeInSeconds"
+    if wait is None:
+        return [Problem(place, f"is missing: EnableManagedSpotTraining needs it, at least {run}")]
+    return [Problem(place, f"{wait} is less than MaxRuntimeInSeconds, {run}")] if wait < run else []
 
 
-def _parse(path: Path) -> Request:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ShoalError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    try:
-        if path.suffix in (".yaml", ".yml"):
-            value = yaml.safe_load(text)
-        else:
-            value = json.loads(text, object_pairs_hook=_no_duplicates)
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
-        raise ShoalError(f"{path}: {' '.join(str(error).split())}") from error
-    if not isinstance(value, dict):
-        raise ShoalError(f"{path}: {show(value)} is not a CreateTrainingJob request: the file must hold an object")
-    return value
-
-
-def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    value: dict[str, object] = {}
-    for key, item in pairs:
-        if key in value:
-            raise ValueError(f"{key!r} is there twice in one object")
-        value[key] = item
-    return value
+def _zero_bytes(request: Request) -> list[Problem]:
+    """No variable and no argument of a process can hold a zero byte."""
+    algorithm = request.get("AlgorithmSpecification", {})
+    texts = [(f"Environment.{name}", value) for name, value in request.get("Environment", {}).items()]
+    for name in ("ContainerEntrypoint", "ContainerArguments"):
+        texts += [(f"AlgorithmSpecification.{name}[{i}]", word) for i, word in enumerate(algorithm.get(name, []))]
+    return [Problem(place, f"{show(text)} has a zero byte") for place, text in texts if "\0" in text]

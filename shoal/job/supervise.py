@@ -10,7 +10,7 @@ STOP_GRACE_S = 120.0  # between SIGTERM and SIGKILL: the service's
 PEER_GRACE_S = 10.0  # after a host failed, for the others to notice and end by themselves
 FAILED_STOP_GRACE_S = 30.0  # between SIGTERM and SIGKILL in a job that has failed anyway
 
-Reason = Literal["failed", "interrupted", "max-runtime"]
+Reason = Literal["failed", "interrupted", "max-runtime", "spot"]
 Signal = Literal["SIGTERM", "SIGKILL"]
 
 
@@ -21,11 +21,18 @@ class Supervisor:
     hosts: tuple[str, ...]
     started: float
     max_runtime_s: float
+    spot_after_s: float | None = None  # from the time all hosts are up to an interruption as spot capacity has them
     exit_codes: dict[str, int] = field(default_factory=dict)
     reason: Reason | None = None
     _interrupted: bool = False
+    _spot_at: float | None = None
     _term_at: float | None = None
     _kill_at: float | None = None
+
+    def up(self, now: float) -> None:
+        """Take note that all hosts have been started."""
+        if self.spot_after_s is not None:
+            self._spot_at = now + self.spot_after_s
 
     def exited(self, host: str, code: int, now: float) -> None:
         """Take note that a host ended."""
@@ -42,7 +49,8 @@ class Supervisor:
         else:
             self._interrupted = True
             self._term_at, self._kill_at = now, now + STOP_GRACE_S
-            self.reason = self.reason or "interrupted"
+            if self.reason in (None, "spot"):  # a user who wants the end does not want the next beginning
+                self.reason = "interrupted"
 
     def due(self, now: float) -> Signal | None:
         """Return the signal that every running host must get now. Each is returned once."""
@@ -50,6 +58,10 @@ class Supervisor:
             return None
         if self.reason is None and now >= self.started + self.max_runtime_s:
             self.reason = "max-runtime"
+            self._kill_at = now + STOP_GRACE_S
+            return "SIGTERM"
+        if self.reason is None and self._spot_at is not None and now >= self._spot_at:
+            self.reason = "spot"
             self._kill_at = now + STOP_GRACE_S
             return "SIGTERM"
         if self._kill_at is not None and now >= self._kill_at:
@@ -66,6 +78,7 @@ class Supervisor:
         times = [t for t in (self._term_at, self._kill_at) if t is not None]
         if self.reason is None:
             times.append(self.started + self.max_runtime_s)
+            times += [self._spot_at] if self._spot_at is not None else []
         return min(times, default=None)
 
     @property

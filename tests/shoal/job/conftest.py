@@ -107,3 +107,24 @@ def _root_file_system() -> bytes:
             info.size, info.mode = len(data), 0o755
             archive.addfile(info, io.BytesIO(data))
     return buffer.getvalue()
+
+
+@pytest.fixture(scope="session")
+def s3_address() -> Iterator[str]:
+    """The address of an S3 server."""
+    from bucket import s3_server  # it takes a second to import
+
+    with s3_server() as address:
+        yield address
+
+
+@pytest.fixture
+def bucket(s3_address: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An empty bucket that no other test has, and the environment to find it."""
+    from bucket import KEYS, Bucket
+
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    made = Bucket(f"test-{uuid.uuid4().hex[:10]}", s3_address)
+    made.client.create_bucket(Bucket=made.name)
+    return made

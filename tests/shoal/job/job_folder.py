@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +13,13 @@ from typing import Any
 
 import docker
 
+LOOP = "echo ready; while :; do sleep 0.1; done"
 SHOAL = [sys.executable, "-c", "from shoal.cli import main; main()"]
+
+
+def shoal(*arguments: str, **popen: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run([*SHOAL, *arguments], capture_output=True, text=True, timeout=100, check=False, **popen)
 
 
 @dataclass
@@ -43,19 +50,31 @@ class JobFolder:
 
     def shoal(self, verb: str, *options: str, **popen: Any) -> subprocess.CompletedProcess[str]:
         """Run `shoal VERB job.json` to its end."""
-        command = [*SHOAL, verb, str(self.write()), *options]
-        return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, **popen)
+        return shoal(verb, str(self.write()), *options, **popen)
 
-    def start(self, *options: str) -> subprocess.Popen[str]:
+    def start(self, *options: str, **popen: Any) -> subprocess.Popen[str]:
         """Start `shoal run job.json`."""
         command = [*SHOAL, "run", str(self.write()), *options]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **popen}
+        process = subprocess.Popen(command, text=True, **streams)
         self.started.append(process)
         return process
 
     def until_logged(self, text: str, hosts: tuple[str, ...] = ("algo-1", "algo-2")) -> None:
         """Wait until every host has printed something."""
         until(lambda: all(text in self.log(host) for host in hosts), f"{text!r} in the logs of {hosts}")
+
+
+def script(job: JobFolder, text: str, hosts: int = 2) -> None:
+    """Let the job run a script on so many hosts."""
+    job.request["Environment"] = {"SCRIPT": text}
+    job.request["ResourceConfig"]["InstanceCount"] = hosts
+
+
+def content(archive: Path) -> dict[str, str]:
+    """Return the files of an archive."""
+    with tarfile.open(archive) as tar:
+        return {m.name: tar.extractfile(m).read().decode() for m in tar if m.isreg()}  # type: ignore[union-attr]
 
 
 def until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:

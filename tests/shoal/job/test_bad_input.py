@@ -2,13 +2,14 @@
 
 import json
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import docker
 import pytest
-from job_folder import JobFolder
+from job_folder import SHOAL, JobFolder
 
 NO_ENGINE = {**os.environ, "DOCKER_HOST": "unix:///nowhere/docker.sock"}
 
@@ -29,8 +30,16 @@ def no_program(request: dict[str, Any]) -> None:
     request["HyperParameters"] = {"sagemaker_submit_directory": "file://data", "sagemaker_program": '"train.py"'}
 
 
-def remote_channel(request: dict[str, Any]) -> None:
-    request["InputDataConfig"][0]["DataSource"]["S3DataSource"]["S3Uri"] = "s3://bucket/data"
+def remote_output(request: dict[str, Any]) -> None:
+    request["OutputDataConfig"]["S3OutputPath"] = "s3://bucket/runs"
+
+
+def folder_as_manifest(request: dict[str, Any]) -> None:
+    request["InputDataConfig"][0]["DataSource"]["S3DataSource"]["S3DataType"] = "ManifestFile"
+
+
+def file_as_checkpoints(request: dict[str, Any]) -> None:
+    request["CheckpointConfig"] = {"S3Uri": "file://data/x"}
 
 
 @pytest.mark.parametrize(
@@ -40,11 +49,9 @@ def remote_channel(request: dict[str, Any]) -> None:
         (no_channel, "InputDataConfig[0] (train): there is no {folder}/nowhere"),
         (no_source, "HyperParameters.sagemaker_submit_directory: there is no folder {folder}/nowhere"),
         (no_program, "HyperParameters.sagemaker_program: there is no file {folder}/data/train.py"),
-        (
-            remote_channel,
-            "InputDataConfig[0].DataSource.S3DataSource.S3Uri: "
-            "'s3://bucket/data' is not here: give --channel train=FOLDER",
-        ),
+        (remote_output, "OutputDataConfig.S3OutputPath: 's3://bucket/runs' is not here: give --output FOLDER"),
+        (folder_as_manifest, "InputDataConfig[0] (train): {folder}/data is no file: ManifestFile needs one"),
+        (file_as_checkpoints, "CheckpointConfig.S3Uri: {folder}/data/x is no folder"),
     ],
 )
 def test_a_wrong_file(job: JobFolder, change: Callable[[dict[str, Any]], None], expected: str) -> None:
@@ -90,6 +97,16 @@ def test_validate_says_what_to_change_before_submitting(job: JobFolder) -> None:
     assert done.returncode == 0
     assert "a valid CreateTrainingJob request" in done.stdout
     assert "InputDataConfig[0].DataSource.S3DataSource.S3Uri, OutputDataConfig.S3OutputPath" in done.stdout
+
+
+def test_what_is_printed_must_arrive_and_what_is_said_need_not(job: JobFolder) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [*SHOAL, "validate", str(job.write())]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert (done.returncode, done.stderr) == (3, "shoal: stdout: cannot be written: No space left on device\n")
+        misspell(job.request)
+        command = [*SHOAL, "validate", str(job.write())]
+        assert subprocess.run(command, stdout=subprocess.PIPE, stderr=full, check=False).returncode == 2
 
 
 @pytest.mark.engine

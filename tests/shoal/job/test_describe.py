@@ -9,7 +9,7 @@ import pytest
 from shoal.job import spec
 from shoal.job.describe import History, HostEnd, description, failure_reason, final_status
 from shoal.job.plan import make_plan
-from shoal.job.shape import check
+from shoal.job.shape import Rules, check
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -29,7 +29,7 @@ def test_the_description_is_one_the_service_could_give(request_: dict[str, Any])
     allowed = check(
         spec.operation_shape("DescribeTrainingJob", "output"),
         told,
-        lambda shape, value: isinstance(value, str) and value.startswith("file://"),
+        Rules(lambda shape, value: isinstance(value, str) and value.startswith("file://")),
     )
     assert allowed == []
     assert own["Hosts"][0]["ExitCode"] == 1

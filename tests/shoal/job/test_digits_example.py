@@ -22,7 +22,7 @@ def python(*arguments: str | Path, **environment: str) -> subprocess.CompletedPr
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
 
 

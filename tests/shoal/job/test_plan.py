@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shoal.job import local
-from shoal.job.plan import Mount, Plan, make_plan
+from shoal.job.plan import Kept, Mount, Plan, make_plan
 from shoal.job.spec import JobFile
 
 Request = dict[str, Any]
@@ -68,7 +68,7 @@ def test_instance_groups_number_hosts_across_groups_and_restrict_channels(reques
 def test_the_source_folder_becomes_opt_ml_code(request_: Request, written: str) -> None:
     request_["HyperParameters"] = {"sagemaker_submit_directory": written, "epochs": "3"}
     plan = plan_of(request_)
-    assert plan.code == Path("/jobs/src")
+    assert plan.code == "file:///jobs/src"
     assert config(plan, 0, "hyperparameters") == {"sagemaker_submit_directory": '"/opt/ml/code"', "epochs": "3"}
 
 
@@ -121,23 +121,9 @@ def test_what_the_command_line_says_wins_and_the_file_stays(request_: Request, t
     plan = plan_of(changed)
     assert plan.name == "other"
     assert plan.run_folder == tmp_path / "out" / "other"
-    assert plan.code == folder
+    assert plan.code == folder.as_uri()
     assert plan.hosts[0].mounts[0].source == folder
     assert request_["TrainingJobName"] == "job"
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "expected"),
-    [
-        ("S3Uri", "s3://b/k", "'s3://b/k' is not here: give --channel train=FOLDER"),
-        ("S3DataType", "ManifestFile", "ManifestFile cannot be run here, only S3Prefix"),
-        ("S3DataDistributionType", "ShardedByS3Key", "ShardedByS3Key cannot be run here on several hosts"),
-    ],
-)
-def test_channels_a_local_run_refuses(request_: Request, key: str, value: str, expected: str) -> None:
-    request_["InputDataConfig"][0]["DataSource"]["S3DataSource"][key] = value
-    [problem] = local.refusals(request_, {})
-    assert str(problem) == f"InputDataConfig[0].DataSource.S3DataSource.{key}: {expected}"
 
 
 def test_a_channel_cannot_be_mounted_over_its_parents(request_: Request) -> None:
@@ -146,23 +132,22 @@ def test_a_channel_cannot_be_mounted_over_its_parents(request_: Request) -> None
 
 
 def test_what_else_a_local_run_refuses(request_: Request) -> None:
-    request_["AlgorithmSpecification"]["TrainingInputMode"] = "Pipe"
-    request_["OutputDataConfig"] = {"S3OutputPath": "s3://b/k", "CompressionType": "NONE"}
-    request_["HyperParameters"] = {"sagemaker_submit_directory": '"s3://b/sourcedir.tar.gz"'}
+    request_["InputDataConfig"][0]["DataSource"]["S3DataSource"]["S3DataType"] = "Converse"
+    request_["OutputDataConfig"] = {"S3OutputPath": "s3://b/k"}
+    request_["HyperParameters"] = {"sagemaker_submit_directory": '"ftp://b/sourcedir.tar.gz"'}
     found = [str(problem) for problem in local.refusals(request_, {"trian": Path("x")})]
     assert [text.split(":")[0] for text in found] == [
-        "InputDataConfig[0]",
+        "InputDataConfig[0].DataSource.S3DataSource.S3DataType",
         "--channel",
         "OutputDataConfig.S3OutputPath",
-        "OutputDataConfig.CompressionType",
         "HyperParameters.sagemaker_submit_directory",
     ]
 
 
 def test_fields_without_effect_are_named(request_: Request) -> None:
-    request_["CheckpointConfig"] = {"S3Uri": "s3://b/c"}
+    request_["VpcConfig"] = {"Subnets": ["a"], "SecurityGroupIds": ["b"]}
     request_["StoppingCondition"]["MaxWaitTimeInSeconds"] = 99
-    assert local.without_effect(request_) == ["CheckpointConfig", "StoppingCondition.MaxWaitTimeInSeconds"]
+    assert local.without_effect(request_) == ["VpcConfig", "StoppingCondition.MaxWaitTimeInSeconds"]
 
 
 @pytest.mark.parametrize(
@@ -182,3 +167,46 @@ def test_only_a_program_must_be_a_file_of_the_source(
     del request_["InputDataConfig"]
     (tmp_path / "source").mkdir()
     assert len(local.missing_folders(JobFile(tmp_path / "job.json", request_), request_)) == problems
+
+
+def test_checkpoints_have_their_default_place(request_: Request) -> None:
+    assert plan_of(request_).kept == ()
+    request_["CheckpointConfig"] = {"S3Uri": "file://kept"}
+    plan = plan_of(request_)
+    assert plan.kept == (Kept("checkpoints", "file:///jobs/kept", "/opt/ml/checkpoints", True),)
+    assert config(plan, 0, "checkpointconfig") == {"LocalPath": "/opt/ml/checkpoints"}
+    request_["CheckpointConfig"] = {"S3Uri": "s3://b/kept", "LocalPath": "/mine/"}
+    request_["TensorBoardOutputConfig"] = {"S3OutputPath": "file://boards"}
+    plan = plan_of(request_)
+    assert plan.kept == (
+        Kept("checkpoints", "s3://b/kept", "/mine", True),
+        Kept("TensorBoard's files", "file:///jobs/boards/job/tensorboard-output", "/opt/ml/output/tensorboard", False),
+    )
+    assert config(plan, 0, "tensorboardoutputconfig") == {"LocalPath": "/opt/ml/output/tensorboard"}
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/opt", "/opt/ml/model", "/opt/ml/input/data/x", "relative", "/a/../opt/ml/model"]
+)
+def test_checkpoints_have_no_place_of_something_else(request_: Request, path: str) -> None:
+    request_["CheckpointConfig"] = {"S3Uri": "file://kept", "LocalPath": path}
+    [problem] = local.refusals(request_, {})
+    assert str(problem).startswith(f"CheckpointConfig.LocalPath: {path!r} cannot be kept: the default")
+
+
+def test_a_channel_keeps_what_the_file_says_when_its_folder_is_given(request_: Request, tmp_path: Path) -> None:
+    source = request_["InputDataConfig"][0]["DataSource"]["S3DataSource"]
+    source.update({"S3DataType": "ManifestFile", "S3Uri": "s3://b/m", "S3DataDistributionType": "ShardedByS3Key"})
+    [given] = local.override(request_, name=None, output=None, source=None, channels={"train": tmp_path})[
+        "InputDataConfig"
+    ]
+    assert given["DataSource"]["S3DataSource"] == {
+        "S3DataType": "S3Prefix",
+        "S3Uri": tmp_path.as_uri(),
+        "S3DataDistributionType": "ShardedByS3Key",
+    }
+    (tmp_path / "m").write_text("[]")
+    [given] = local.override(request_, name=None, output=None, source=None, channels={"train": tmp_path / "m"})[
+        "InputDataConfig"
+    ]
+    assert given["DataSource"]["S3DataSource"]["S3DataType"] == "ManifestFile"

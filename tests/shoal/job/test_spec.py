@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from botocore.validate import ParamValidator
 
 from shoal.errors import ShoalError
 from shoal.job import spec
+from shoal.job.parse import parse
 from shoal.job.shape import python_pattern
 
 Request = dict[str, Any]
@@ -49,6 +51,20 @@ BROKEN = [
         put("ResourceConfig", "InstanceType", value="ml.c5.xlrge"),
         "ResourceConfig.InstanceType: 'ml.c5.xlrge' is not one of 225 known values: did you mean ml.c5.xlarge?",
     ),
+    (put("ResourceConfig", "InstanceCount", value=-1), "ResourceConfig.InstanceCount: -1 is less than 1"),
+    (put("Environment", value={"A": "x\0"}), "Environment.A: 'x\\x00' has a zero byte"),
+    (
+        put("AlgorithmSpecification", "ContainerArguments", value=["a", "\0"]),
+        "AlgorithmSpecification.ContainerArguments[1]: '\\x00' has a zero byte",
+    ),
+    (
+        put(*S3, "InstanceGroupNames", value=["gpu"]),
+        "InputDataConfig[0].DataSource.S3DataSource.InstanceGroupNames: 'gpu' is no group",
+    ),
+    (
+        put("HyperParameters", value={"on": date(2026, 1, 2)}),
+        'HyperParameters.on: datetime.date(2026, 1, 2) is not a string: write "2026-01-02"',
+    ),
     (drop(ROLE), "RoleArn: is required and missing"),
     (put(ROLE, value="me"), "RoleArn: has 2 characters: at least 20 are needed"),
     (put("TrainingJobName", value="a_b"), "TrainingJobName: 'a_b' does not match [a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}"),
@@ -78,6 +94,23 @@ BROKEN = [
         "StoppingCondition.MaxRuntimeInSeconds: 0 is less than 1",
     ),
 ]
+
+
+@pytest.mark.parametrize(
+    ("wait", "found"),
+    [
+        (None, ["is missing: EnableManagedSpotTraining needs it, at least 120"]),
+        (119, ["119 is less than MaxRuntimeInSeconds, 120"]),
+        (120, []),
+    ],
+)
+def test_spot_jobs_have_a_time_to_wait(request_: Request, wait: int | None, found: list[str]) -> None:
+    request_["EnableManagedSpotTraining"] = True
+    if wait is not None:
+        request_["StoppingCondition"]["MaxWaitTimeInSeconds"] = wait
+    problems = spec.problems(request_)
+    assert [problem.text for problem in problems] == found
+    assert {problem.path for problem in problems} <= {"StoppingCondition.MaxWaitTimeInSeconds"}
 
 
 @pytest.mark.parametrize(("change", "expected"), BROKEN, ids=[text.split(":")[0] for _change, text in BROKEN])
@@ -125,6 +158,40 @@ def test_what_is_not_a_request_is_one_line(tmp_path: Path, text: str, expected: 
         spec.load(file)
     assert expected in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("RoleArn: a\nRoleArn: b\n", "line 2: 'RoleArn' is there twice in one object"),
+        ("a:\n  b: {c: 1, c: 2}\n", "line 2: 'c' is there twice in one object"),
+        ("a: [", "expected the node content"),
+        ("? [a]\n: b\n", "found unhashable key"),
+    ],
+)
+def test_what_yaml_cannot_mean_is_one_line(tmp_path: Path, text: str, expected: str) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(text)
+    with pytest.raises(ShoalError) as raised:
+        parse(file)
+    assert expected in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_key_may_stand_over_one_that_is_merged(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("a: &a {x: 1, y: 2}\nb:\n  <<: *a\n  x: 3\n")
+    assert parse(tmp_path / "job.yaml")["b"] == {"x": 3, "y": 2}
+
+
+def test_of_very_many_problems_the_first_are_told_and_the_rest_counted(tmp_path: Path, request_: Request) -> None:
+    request_["InputDataConfig"] = [3] * 5000
+    (tmp_path / "job.json").write_text(json.dumps(request_))
+    with pytest.raises(ShoalError) as raised:
+        spec.load(tmp_path / "job.json")
+    lines = str(raised.value).splitlines()
+    assert len(lines) == 21
+    assert lines[0].endswith("InputDataConfig: has 5000 items: at most 20 are allowed")
+    assert lines[-1] == f"{tmp_path / 'job.json'}: and 4981 more like these"
 
 
 def test_yaml_and_json_give_the_same_request(tmp_path: Path, request_: Request) -> None:

@@ -81,3 +81,38 @@ def test_a_host_that_fails_while_stopping_does_not_change_the_reason(job: Superv
     job.interrupt(1)
     job.exited("a", 1, 2)
     assert job.reason == "interrupted"
+
+
+def test_an_interruption_is_term_and_two_minutes() -> None:
+    job = Supervisor(("a", "b"), started=9, max_runtime_s=1000, spot_after_s=5)
+    assert job.next_deadline == 1009
+    job.up(10)
+    assert job.next_deadline == 15
+    assert job.due(14) is None
+    assert job.due(15) == "SIGTERM"
+    assert job.due(15 + STOP_GRACE_S - 1) is None
+    assert job.due(15 + STOP_GRACE_S) == "SIGKILL"
+    job.exited("a", 143, 16)
+    job.exited("b", 0, 16)
+    assert job.reason == "spot"
+
+
+def test_a_job_that_fails_or_reaches_its_time_is_not_interrupted_any_more() -> None:
+    job = Supervisor(("a", "b"), started=0, max_runtime_s=1000, spot_after_s=5)
+    job.up(0)
+    job.exited("a", 1, 4)
+    assert (job.due(5), job.reason) == (None, "failed")
+    short = Supervisor(("a",), started=0, max_runtime_s=3, spot_after_s=5)
+    short.up(0)
+    assert short.next_deadline == 3
+    assert (short.due(6), short.reason) == ("SIGTERM", "max-runtime")
+
+
+def test_ctrl_c_during_an_interruption_ends_the_job() -> None:
+    job = Supervisor(("a",), started=0, max_runtime_s=1000, spot_after_s=5)
+    job.up(0)
+    job.due(5)
+    job.interrupt(6)
+    assert job.reason == "interrupted"
+    job.interrupt(7)
+    assert job.due(7) == "SIGKILL"

@@ -1,0 +1,56 @@
+"""Read the text of a job file, JSON or YAML, into an object. A key that is there twice is an error in both."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from shoal.errors import ShoalError
+from shoal.job.shape import show
+
+
+def parse(path: Path) -> dict[str, Any]:
+    """Return the object a file holds; what ends in `.yaml` or `.yml` is YAML, everything else JSON.
+
+    Raises:
+        ShoalError: it cannot be read, is neither, or holds something else.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a zero byte in the path
+        raise ShoalError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    try:
+        if path.suffix in (".yaml", ".yml"):
+            value = yaml.load(text, _Loader)
+        else:
+            value = json.loads(text, object_pairs_hook=_no_duplicates)
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        raise ShoalError(f"{path}: {' '.join(str(error).split())}") from error
+    if not isinstance(value, dict):
+        raise ShoalError(f"{path}: {show(value)} is not a CreateTrainingJob request: the file must hold an object")
+    return value
+
+
+def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    value: dict[str, object] = {}
+    for key, item in pairs:
+        if key in value:
+            raise ValueError(f"{key!r} is there twice in one object")
+        value[key] = item
+    return value
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe loader, which alone would keep the last of two equal keys without a word."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Refuse a key that is written twice, before merged keys (`<<`) join those written."""
+        seen: set[tuple[str, str]] = set()
+        for key, _value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in seen:
+                    line = key.start_mark.line + 1
+                    raise ValueError(f"line {line}: {key.value!r} is there twice in one object")
+                seen.add((key.tag, key.value))
+        super().flatten_mapping(node)
