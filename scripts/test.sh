@@ -4,6 +4,9 @@
 # tested from its sources: it need not be installed.
 #
 # An image's build waits for downloads and for one process at a time, so the checks that need no image run beside it.
+#
+# Two runs of pytest share the machine's cores, so a test may miss a limit of time that it keeps alone. The few that failed
+# run once more when all others have ended, and have failed if they fail again.
 set -eu
 here=$(dirname "$0")
 . "$here/lib.sh"
@@ -44,16 +47,39 @@ scripts/test-core.sh || failed=1
 stage "waiting for the image"
 wait "$background" || { cat .shoal/test-image.log >&2; exit 1; }
 background=
+
+# Each run of pytest remembers what failed in a folder of its own.
+memory=.shoal/pytest
+options="-q --durations=10 --override-ini=cache_dir=$memory"
+rm -rf "$memory-engine" "$memory-others"
+# again NAME ARGUMENT...: what failed in the run of this name, which had these arguments and ended with exit code 1
+again() {
+    count=$(grep -c ': true' "$memory-$1/v/cache/lastfailed" || true)
+    [ "${count:-0}" -gt 0 ] && [ "$count" -le 8 ] || return 1
+    stage "once more, alone: $count of \"$1\" that failed"
+    # shellcheck disable=SC2145,SC2086 # NAME completes the folder's name
+    pytest $options-"$@" --last-failed --last-failed-no-failures=none
+}
+
 # Two runs side by side: the tests of images and jobs wait for the engine most of the time, the others compute.
 stage "running pytest: images and jobs (.shoal/test-engine.log), and beside it all others"
-# shellcheck disable=SC2086 # a list of folders
-pytest -q --durations=10 $with_engine >.shoal/test-engine.log 2>&1 &
-background=$!
 # shellcheck disable=SC2046,SC2086 # an option for each folder
-pytest -q --durations=10 $(printf -- '--ignore=%s ' $with_engine) || failed=1
+others=$(printf -- '--ignore=%s ' $with_engine)
+engine_code=0
+others_code=0
+# shellcheck disable=SC2086 # lists
+pytest $options-engine $with_engine >.shoal/test-engine.log 2>&1 &
+background=$!
+# shellcheck disable=SC2086
+pytest $options-others $others || others_code=$?
 stage "waiting for the tests of images and jobs"
-wait "$background" || failed=1
+wait "$background" || engine_code=$?
 background=
 cat .shoal/test-engine.log
+# Exit code 1: tests failed. Any other means that pytest itself did not work.
+# shellcheck disable=SC2086
+[ "$others_code" = 0 ] || { [ "$others_code" = 1 ] && again others $others; } || failed=1
+# shellcheck disable=SC2086
+[ "$engine_code" = 0 ] || { [ "$engine_code" = 1 ] && again engine $with_engine; } || failed=1
 stage "done"
 exit $failed
