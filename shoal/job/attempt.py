@@ -14,6 +14,7 @@ from shoal.job.describe import HostEnd
 from shoal.job.docker_hosts import Hosts
 from shoal.job.interrupts import Event, Interrupts
 from shoal.job.live import Display
+from shoal.job.metrics import Metrics
 from shoal.job.plan import ML, Plan
 from shoal.job.progress import Progress
 from shoal.job.supervise import STOP_GRACE_S, Reason, Supervisor
@@ -42,11 +43,12 @@ class Attempt:
         interrupts: Interrupts,
         progress: Progress,
         printer: logs.Printer,
+        metrics: Metrics,
         display: Display | None = None,
     ) -> None:
         self._hosts, self._plan, self._supervisor = hosts, plan, supervisor
         self._interrupts, self._progress, self._printer = interrupts, progress, printer
-        self._display = display
+        self._metrics, self._display = metrics, display
         self._start_errors: dict[str, str] = {}
         self._followers: list[threading.Thread] = []
 
@@ -66,7 +68,8 @@ class Attempt:
                 supervisor.exited(name, _CANNOT_START, time.monotonic())
                 continue
             started.append(name)
-            self._follow(logs.follow, name, chunks, self._plan.run_folder / "logs" / f"{name}.log", self._printer)
+            file = self._plan.run_folder / "logs" / f"{name}.log"
+            self._follow(logs.follow, name, chunks, file, self._printer, self._metrics.line)
             threading.Thread(target=self._wait, args=(name, self._interrupts.events), daemon=True).start()
             if self._display is not None:
                 self._display.follow(name, self._hosts.stats(name))

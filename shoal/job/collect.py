@@ -1,12 +1,17 @@
-"""Collect what the hosts of a job leave: the model, and what else they wrote, as archives or as folders."""
+"""Collect what the hosts of a job leave: the model, and what else they wrote, as archives or as folders.
 
-from collections.abc import Iterator
+They lie in the run folder, and go to S3 too if the job's output is there.
+"""
+
+from collections.abc import Callable, Iterator
 
 from shoal.job.artifacts import write_archive, write_folder
 from shoal.job.docker_hosts import Hosts
 from shoal.job.interrupts import Interrupts
+from shoal.job.objects import Objects
 from shoal.job.plan import ML, Plan
 from shoal.job.progress import Progress
+from shoal.job.upload import upload
 
 _SHOWN_NOTES = 20
 
@@ -15,45 +20,69 @@ class _GivenUp(Exception):  # noqa: N818 - the user's wish, not an error
     """The user does not want to wait for the results."""
 
 
-def collect(hosts: Hosts, plan: Plan, interrupts: Interrupts, before: int, progress: Progress) -> bool:
-    """Write the results; return whether the user gave the collecting up: by two more interrupts than there were before.
+class Collector:
+    """Collects the results of one job, until the user gives it up: by two more interrupts than there were before."""
 
-    Raises:
-        OSError: they cannot be written.
-    """
-    told = False
+    def __init__(self, plan: Plan, interrupts: Interrupts, progress: Progress) -> None:
+        self._plan, self._interrupts, self._progress = plan, interrupts, progress
+        self._before = len(interrupts)
+        self._told = False
+        self.given_up = False
 
-    def still_wanted() -> None:
-        nonlocal told
-        if len(interrupts) > before and not told:
-            told = True
-            progress.note("collecting results; Ctrl-C once more gives them up")
-        if len(interrupts) > before + 1:
+    def collect(self, hosts: Hosts) -> None:
+        """Write the results into the run folder.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        self._unless_given_up("results were not all collected", lambda: self._collect(hosts))
+
+    def upload(self, objects: Objects) -> None:
+        """Put the results into S3, if the job's output is there.
+
+        Raises:
+            ShoalError: S3 does not take them.
+        """
+        uri, output = self._plan.output_uri, self._plan.run_folder / "output"
+        if uri is None or self.given_up:
+            return
+        self._unless_given_up(
+            f"results were not all uploaded: they are in {output}",
+            lambda: upload(objects, output, uri, self._plan.output_key, self._still_wanted),
+        )
+
+    def _unless_given_up(self, left: str, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except _GivenUp:
+            self._progress.note(left)
+            self.given_up = True
+
+    def _still_wanted(self) -> None:
+        if len(self._interrupts) > self._before and not self._told:
+            self._told = True
+            self._progress.note("collecting results; Ctrl-C once more gives them up")
+        if len(self._interrupts) > self._before + 1:
             raise _GivenUp
 
-    try:
+    def _collect(self, hosts: Hosts) -> None:
         for archive, name, folder in (("model", "model", f"{ML}/model"), ("output", "data", f"{ML}/output/data")):
-            streams = _streams(hosts, plan, folder, progress)
-            if plan.compressed:
-                target = plan.run_folder / "output" / f"{archive}.tar.gz"
-                notes = write_archive(target, streams, still_wanted)
+            streams = self._streams(hosts, folder)
+            if self._plan.compressed:
+                target = self._plan.run_folder / "output" / f"{archive}.tar.gz"
+                notes = write_archive(target, streams, self._still_wanted)
             else:
-                target = plan.run_folder / "output" / name
-                notes = write_folder(target, streams, still_wanted)
+                target = self._plan.run_folder / "output" / name
+                notes = write_folder(target, streams, self._still_wanted)
             for note in notes[:_SHOWN_NOTES]:
-                progress.note(f"{target.name}: {note}")
+                self._progress.note(f"{target.name}: {note}")
             if len(notes) > _SHOWN_NOTES:
-                progress.note(f"{target.name}: {len(notes) - _SHOWN_NOTES} more were left out")
-    except _GivenUp:
-        progress.note("results were not all collected")
-        return True
-    return False
+                self._progress.note(f"{target.name}: {len(notes) - _SHOWN_NOTES} more were left out")
 
-
-def _streams(hosts: Hosts, plan: Plan, folder: str, progress: Progress) -> Iterator[tuple[str, Iterator[bytes]]]:
-    for host in plan.hosts:
-        stream = hosts.read_folder(host.name, folder)
-        if stream is None:
-            progress.note(f"{host.name}: {folder} is not there, or no folder: nothing is collected from it")
-        else:
-            yield host.name, stream
+    def _streams(self, hosts: Hosts, folder: str) -> Iterator[tuple[str, Iterator[bytes]]]:
+        for host in self._plan.hosts:
+            stream = hosts.read_folder(host.name, folder)
+            if stream is None:
+                self._progress.note(f"{host.name}: {folder} is not there, or no folder: nothing is collected from it")
+            else:
+                yield host.name, stream

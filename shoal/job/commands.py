@@ -104,6 +104,8 @@ def run(
     objects = Objects(job.local_path, endpoint_url)
     inputs = survey(plan.channels, objects), objects
     code.check(plan.code, objects)
+    if plan.output_uri is not None:
+        objects.require_bucket(plan.output_uri)
     for folder in plan.kept:
         objects.under(folder.uri)  # told before anything is begun if it cannot be read
     client = engine.connect()

@@ -3,11 +3,12 @@
 What the service has no field for (exit code and times of each host) is under the one extra key, `Shoal`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
+from shoal.job.objects import joined
 from shoal.job.plan import Plan
 from shoal.job.supervise import Reason
 
@@ -86,7 +87,13 @@ def failure_reason(ends: list[HostEnd]) -> str:
 
 
 def description(
-    plan: Plan, history: History, status: tuple[str, str], reason: str = "", ends: list[HostEnd] | None = None
+    plan: Plan,
+    history: History,
+    status: tuple[str, str],
+    reason: str = "",
+    ends: list[HostEnd] | None = None,
+    model: str = "",
+    metrics: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """Return the description of a job, ready for JSON."""
     last = history.stages[-1][1] if history.stages else history.created
@@ -96,13 +103,15 @@ def description(
         "TrainingJobArn": plan.arn,
         "TrainingJobStatus": status[0],
         "SecondaryStatus": status[1],
-        "ModelArtifacts": {"S3ModelArtifacts": model_artifact(plan).as_uri()},
+        "ModelArtifacts": {"S3ModelArtifacts": model or model_uri(plan, uploaded=True)},
         "CreationTime": history.created.isoformat(),
         "LastModifiedTime": last.isoformat(),
         "SecondaryStatusTransitions": _transitions(history),
     }
     if reason:
         described["FailureReason"] = reason
+    if metrics:
+        described["FinalMetricDataList"] = list(metrics)
     began, ended = history.began("Training"), history.began("Uploading")
     if began is not None:
         described["TrainingStartTime"] = began.isoformat()
@@ -113,9 +122,15 @@ def description(
     return described
 
 
-def model_artifact(plan: Plan) -> Path:
-    """Return where the model of a job lies: an archive, or a folder if the request wants no compression."""
-    return plan.run_folder / "output" / ("model.tar.gz" if plan.compressed else "model")
+def model_uri(plan: Plan, *, uploaded: bool) -> str:
+    """Return where the model of a job lies: an archive, or a folder if the request wants no compression.
+
+    That is in the run folder if the job's output is not in S3, or could not be brought there.
+    """
+    name = "model.tar.gz" if plan.compressed else "model"
+    if plan.output_uri is not None and uploaded:
+        return joined(plan.output_uri, name)
+    return (plan.run_folder / "output" / name).as_uri()
 
 
 def _transitions(history: History) -> list[dict[str, str]]:

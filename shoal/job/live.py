@@ -1,7 +1,7 @@
 """What the hosts are doing now, on a terminal: one line a host, below the lines that scroll. Nowhere else.
 
 The numbers are the engine's, about one a second: processor time of all cores of the host together (100 % is one core),
-memory without the cache of files, and what went through the network interface.
+memory without the cache of files, and what went through the network interface. Steps and metrics are the script's own.
 """
 
 import threading
@@ -18,9 +18,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from shoal.job.metrics import Metrics
 from shoal.job.staging import size
 
 _REFRESHES = 2  # a second
+_COLUMNS = 4  # of what `_cells` tells
 _STYLES = {"running": "green", "waiting": "dim"}
 
 
@@ -64,8 +66,8 @@ def _bytes(sample: Mapping[str, Any], way: str) -> int:
 class Display:
     """The lines of a job's hosts on one terminal."""
 
-    def __init__(self, console: Console, hosts: Sequence[str]) -> None:
-        self.console = console
+    def __init__(self, console: Console, hosts: Sequence[str], metrics: Metrics) -> None:
+        self.console, self._metrics = console, metrics
         self._states = dict.fromkeys(hosts, "waiting")
         self._usages: dict[str, Usage] = {}
 
@@ -108,9 +110,9 @@ class Display:
     def _table(self) -> Table:
         table = Table.grid(padding=(0, 2))
         for host, state in self._states.items():
-            table.add_row(
-                Text(host, "bold"), Text(state, _STYLES.get(state, "yellow")), *_cells(self._usages.get(host))
-            )
+            told = Text("  ".join(self._metrics.cells(host)))  # data, not markup; last: the other columns stand still
+            used = _cells(self._usages.get(host)) or [""] * _COLUMNS
+            table.add_row(Text(host, "bold"), Text(state, _STYLES.get(state, "yellow")), *used, told)
         return table
 
 
@@ -125,6 +127,6 @@ def _cells(used: Usage | None) -> list[str]:
     ]
 
 
-def display_for(console: Console, hosts: Sequence[str]) -> Display | None:
+def display_for(console: Console, hosts: Sequence[str], metrics: Metrics) -> Display | None:
     """Return a display if the console is a terminal that can redraw its lines."""
-    return Display(console, hosts) if console.is_terminal and not console.is_dumb_terminal else None
+    return Display(console, hosts, metrics) if console.is_terminal and not console.is_dumb_terminal else None

@@ -5,6 +5,7 @@ Pure functions; the file system is looked at in `override` and `missing_folders`
 
 import copy
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
@@ -76,24 +77,33 @@ def refusals(request: Request, channels: Mapping[str, Path]) -> list[Problem]:
         )
     declared = request.get("InputDataConfig", [])
     found += channel_refusals(request)
+    found += _no_expressions(algorithm)
     if "CheckpointConfig" in request:
         found += _kept_refusals("CheckpointConfig", "S3Uri", request, DEFAULT_CHECKPOINTS)
     if "TensorBoardOutputConfig" in request:
         found += _kept_refusals("TensorBoardOutputConfig", "S3OutputPath", request, DEFAULT_TENSORBOARD)
     for name in channels.keys() - {channel["ChannelName"] for channel in declared}:
         found.append(Problem("--channel", f"{show(name)} is not a channel of this job"))
-    output = request["OutputDataConfig"]
-    if not output["S3OutputPath"].startswith(FILE_SCHEME):
-        found.append(
-            Problem(
-                "OutputDataConfig.S3OutputPath", f"{show(output['S3OutputPath'])} is not here: give --output FOLDER"
-            )
-        )
+    output = request["OutputDataConfig"]["S3OutputPath"]
+    if not output.startswith((FILE_SCHEME, "s3://")):
+        text = f"{show(output)} cannot be written: give s3://, file:// or --output"
+        found.append(Problem("OutputDataConfig.S3OutputPath", text))
     directory = submit_directory(request)
     if directory is not None and not directory.startswith((FILE_SCHEME, "s3://", "/")):
         found.append(
             Problem(f"HyperParameters.{SUBMIT_DIRECTORY}", f"{show(directory)} is not here: give --source FOLDER")
         )
+    return found
+
+
+def _no_expressions(algorithm: Request) -> list[Problem]:
+    found = []
+    for index, metric in enumerate(algorithm.get("MetricDefinitions", [])):
+        try:
+            re.compile(metric["Regex"])
+        except (re.error, OverflowError, RecursionError) as error:
+            place = f"AlgorithmSpecification.MetricDefinitions[{index}].Regex"
+            found.append(Problem(place, f"{show(metric['Regex'])} is no regular expression: {error}"))
     return found
 
 

@@ -4,7 +4,7 @@ Lines are data: no markup, no decoding surprises, no wrapping. On a terminal onl
 """
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from rich.color import ColorSystem
@@ -52,8 +52,14 @@ class Printer:
                 discard(self._stream)  # nobody reads any more (`shoal run ... | head`); the files have everything
 
 
-def follow(host: str, chunks: Iterable[bytes], file: Path, printer: Printer) -> None:
-    """Add a host's output to `file` and pass it, line by line, to the printer, until it ends."""
+def follow(
+    host: str,
+    chunks: Iterable[bytes],
+    file: Path,
+    printer: Printer,
+    heed: Callable[[str, bytes], None] = lambda _host, _line: None,
+) -> None:
+    """Add a host's output to `file` and pass it, line by line, to `heed` and the printer, until it ends."""
     with file.open("ab", buffering=0) as log:
         lines, full = _Lines(), False
         for chunk in chunks:
@@ -64,8 +70,10 @@ def follow(host: str, chunks: Iterable[bytes], file: Path, printer: Printer) -> 
                 full = True
                 printer.line(host, f"shoal: {file} is not complete: {error.strerror}".encode())
             for line in lines.feed(chunk):
+                heed(host, line)
                 printer.line(host, line)
         if rest := lines.rest():
+            heed(host, rest)
             printer.line(host, rest)
 
 

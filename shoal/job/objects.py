@@ -18,6 +18,7 @@ from shoal.errors import ShoalError
 from shoal.job.artifacts import finished_or_absent
 
 _S3_SCHEME = "s3://"
+_NOT_FOUND, _FORBIDDEN = 404, 403
 _REGION = "us-east-1"  # where none is configured: it names no place to a server that is not AWS
 
 
@@ -124,6 +125,39 @@ class Objects:
             path.parent.mkdir(parents=True, exist_ok=True)
             with finished_or_absent(path) as file:
                 shutil.copyfileobj(stream, file)
+
+    def upload(
+        self, file: Path, uri: str, kms_key: str | None = None, still_wanted: Callable[[], None] = lambda: None
+    ) -> None:
+        """Write a file of this machine to an object of S3; `still_wanted` may raise to give up.
+
+        Raises:
+            ShoalError: S3 does not take it.
+        """
+        bucket, key = _split(uri)
+        extra = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}
+        with _told(uri, "written"):
+            try:
+                self._client.upload_file(file, bucket, key, ExtraArgs=extra, Callback=lambda _bytes: still_wanted())
+            except Exception:
+                still_wanted()  # what it raised on the way comes out as an error of the connection
+                raise
+
+    def require_bucket(self, uri: str) -> None:
+        """Refuse a bucket that is not there, or an S3 that cannot be asked.
+
+        A bucket that may not be looked at is let pass: one may be allowed to write to it all the same.
+        """
+        bucket, _key = _split(uri)
+        with _told(uri, "written"):
+            try:
+                self._client.head_bucket(Bucket=bucket)
+            except self._client.exceptions.ClientError as error:
+                status = error.response["ResponseMetadata"]["HTTPStatusCode"]
+                if status == _NOT_FOUND:
+                    raise ShoalError(f"{uri} cannot be written: there is no bucket {bucket}") from error
+                if status != _FORBIDDEN:
+                    raise
 
     def _files(self, uri: str) -> Iterator[Entry]:
         root = self.local_path(uri)

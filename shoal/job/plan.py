@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.job.channels import Channel, channels
+from shoal.job.channels import S3_SCHEME, Channel, channels
 from shoal.job.local import (
     DEFAULT_CHECKPOINTS,
     DEFAULT_TENSORBOARD,
@@ -21,7 +21,8 @@ from shoal.job.spec import FILE_SCHEME, JobFile, Request
 ML = "/opt/ml"
 CODE = f"{ML}/code"
 DATA = f"{ML}/input/data"
-_BROUGHT = (FILE_SCHEME, "s3://")  # where code is that the container finds at CODE; it may be there already
+RUNS = Path("runs")  # of jobs whose results go to S3
+_BROUGHT = (FILE_SCHEME, S3_SCHEME)  # where code is that the container finds at CODE; it may be there already
 NETWORK_INTERFACE = "eth0"  # what Docker calls a container's first interface
 DEFAULT_MAX_RUNTIME_S = 86400  # the service's default
 
@@ -67,6 +68,8 @@ class Plan:
     hosts: tuple[Host, ...]
     code: str | None  # s3:// and an archive, or file:// and a folder: what /opt/ml/code holds
     run_folder: Path
+    output_uri: str | None  # s3://..., where results go as well; None: they are in the run folder alone
+    output_key: str | None  # of KMS, to encrypt them with there
     max_runtime_s: int
     isolated: bool  # no way out of the job's network
     channels: tuple[Channel, ...]
@@ -77,7 +80,7 @@ class Plan:
 
 def make_plan(job: JobFile, request: Request) -> Plan:
     """Return the plan for a request that `shoal.job.local.refusals` has nothing against."""
-    algorithm = request["AlgorithmSpecification"]
+    algorithm, output = request["AlgorithmSpecification"], request["OutputDataConfig"]
     name = request["TrainingJobName"]
     groups = _groups(request)
     inputs = channels(job, request, [(group.name, group.hosts) for group in groups])
@@ -95,14 +98,26 @@ def make_plan(job: JobFile, request: Request) -> Plan:
         environment={**request.get("Environment", {}), "TRAINING_JOB_NAME": name, "TRAINING_JOB_ARN": arn},
         hosts=tuple(_host(job, request, name, group, groups, inputs) for group in groups for name in group.hosts),
         code=_uri(job, directory) if directory and directory.startswith(_BROUGHT) else None,
-        run_folder=job.local_path(request["OutputDataConfig"]["S3OutputPath"]) / name,
+        run_folder=_runs(job, request) / name,
+        output_uri=f"{output['S3OutputPath'].rstrip('/')}/{name}/output" if _is_s3(output) else None,
+        output_key=output.get("KmsKeyId"),
         max_runtime_s=request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", DEFAULT_MAX_RUNTIME_S),
         isolated=request.get("EnableNetworkIsolation", False),
         channels=inputs,
         kept=_kept(job, request),
         retries=request.get("RetryStrategy", {}).get("MaximumRetryAttempts", 0),
-        compressed=request["OutputDataConfig"].get("CompressionType", "GZIP") == "GZIP",
+        compressed=output.get("CompressionType", "GZIP") == "GZIP",
     )
+
+
+def _is_s3(output: Request) -> bool:
+    return str(output["S3OutputPath"]).startswith(S3_SCHEME)
+
+
+def _runs(job: JobFile, request: Request) -> Path:
+    """Return the folder of all runs: beside the job file if it says so, else where the user is."""
+    output = request["OutputDataConfig"]
+    return RUNS.resolve() if _is_s3(output) else job.local_path(output["S3OutputPath"])
 
 
 def _kept(job: JobFile, request: Request) -> tuple[Kept, ...]:

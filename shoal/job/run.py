@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import docker
 from rich.console import Console
@@ -22,20 +23,33 @@ from shoal.job import code, logs, staging
 from shoal.job.artifacts import finished_or_absent
 from shoal.job.attempt import ENGINE_ERRORS, Attempt
 from shoal.job.checkpoints import Keeper
-from shoal.job.collect import collect
-from shoal.job.describe import History, HostEnd, description, failure_reason, final_status, model_artifact
+from shoal.job.collect import Collector
+from shoal.job.describe import (
+    FAILURE_CHARACTERS,
+    History,
+    HostEnd,
+    description,
+    failure_reason,
+    final_status,
+    model_uri,
+)
 from shoal.job.docker_hosts import Hosts, NameInUseError
 from shoal.job.interrupts import Interrupts
 from shoal.job.limits import NO_LIMITS, Limits
 from shoal.job.live import display_for
+from shoal.job.metrics import Metrics, definitions
 from shoal.job.objects import Objects
+from shoal.job.periodic import repeatedly
 from shoal.job.pipes import Pipes
 from shoal.job.plan import DATA, Mount, Plan
 from shoal.job.progress import Progress
+from shoal.job.spec import FILE_SCHEME
 from shoal.job.supervise import Reason, Supervisor
 from shoal.job.survey import Survey
 
 MAX_RUNTIME_EXIT_CODE = 124  # as timeout(1)
+_BROKEN_EXIT_CODE = 3
+_BETWEEN_METRICS_S = 5.0  # that the description of a running job has
 _IN_PROGRESS = ("Starting", "Downloading", "Training", "Interrupted", "Restarting", "Uploading")
 
 
@@ -70,7 +84,8 @@ class JobRun:
         self._client, self._plan, self._progress, self._settings = client, plan, progress, settings
         self._surveys, self._objects = inputs
         names = [host.name for host in plan.hosts]
-        self._display = display_for(progress.console, names)
+        self._metrics = Metrics(definitions(plan.request))
+        self._display = display_for(progress.console, names, self._metrics)
         self._printer = logs.Printer(console, names, above=self._display.console if self._display else None)
         self._history = History(created=datetime.now(UTC))
         self._interrupts = Interrupts()
@@ -106,8 +121,8 @@ class JobRun:
         """Return the error for a job that could not be brought to its end, told in its description as well."""
         with contextlib.suppress(OSError):
             self._enter("Failed", what)
-            self._write(description(self._plan, self._history, ("Failed", "Failed"), f"InternalServerError: {what}"))
-        return ShoalError(what, exit_code=3)
+            self._describe(("Failed", "Failed"), f"InternalServerError: {what}")
+        return ShoalError(what, exit_code=_BROKEN_EXIT_CODE)
 
     def _attempts(self) -> Result:
         """Let the hosts live until they end for good: again after an interruption, or after the engine has failed."""
@@ -152,9 +167,22 @@ class JobRun:
             self._spot_after_s,
         )
         self._enter("Training")
-        attempt = Attempt(hosts, self._plan, supervisor, self._interrupts, self._progress, self._printer, self._display)
+        attempt = Attempt(
+            hosts,
+            self._plan,
+            supervisor,
+            self._interrupts,
+            self._progress,
+            self._printer,
+            self._metrics,
+            self._display,
+        )
+        told = repeatedly(lambda: self._describe(("InProgress", "Training")), _BETWEEN_METRICS_S)
         try:
-            with self._display.shown() if self._display else contextlib.nullcontext():
+            with (
+                told if self._metrics.defined else contextlib.nullcontext(),
+                self._display.shown() if self._display else contextlib.nullcontext(),
+            ):
                 attempt.start()
                 pipes.feed()
                 for keeper in self._keepers:
@@ -195,7 +223,7 @@ class JobRun:
 
     def _finish(self, hosts: Hosts, reason: Reason | None, ends: list[HostEnd]) -> Result:
         """Collect everything that the hosts left, whatever of it fails; then say how the job ended."""
-        interrupts_before = len(self._interrupts)
+        collector = Collector(self._plan, self._interrupts, self._progress)
         self._enter("Uploading", "all hosts have ended")
         lost: Exception | None = None
         try:
@@ -203,25 +231,41 @@ class JobRun:
                 keeper.finish(hosts)
         except ShoalError as error:
             lost = ShoalError(str(error))
-        given_up = False
         try:
-            given_up = collect(hosts, self._plan, self._interrupts, interrupts_before, self._progress)
+            collector.collect(hosts)
         except OSError as error:
             # Without its traceback: the frames in it keep the engine's half-read answer open, and the engine would
             # wait a minute for its end before it removes the host.
             lost = OSError(error.errno, error.strerror, error.filename)
         if lost is not None:
             raise lost
-        return self._conclude(reason, ends, given_up)
+        if self._plan.output_uri is not None and not collector.given_up:
+            self._progress.note(f"uploading to {self._plan.output_uri}")
+        try:
+            collector.upload(self._objects)
+        except ShoalError as error:
+            here = _shown(self._plan.run_folder / "output")
+            self._progress.note(f"the results are in {here}, and not in S3: {error}")
+            return self._not_uploaded(reason, ends, f"ClientError: the results could not be uploaded: {error}")
+        return self._conclude(reason, ends, collector.given_up)
 
     def _conclude(self, reason: Reason | None, ends: list[HostEnd], given_up: bool) -> Result:
-        status, secondary = final_status(reason, given_up=given_up)
-        failure = failure_reason(ends) if status == "Failed" else ""
-        self._enter(secondary, failure.strip() or ("" if given_up else _shown(model_artifact(self._plan))))
-        final = description(self._plan, self._history, (status, secondary), failure, ends)
-        self._write(final)
+        failure = failure_reason(ends) if reason == "failed" else ""
+        model = model_uri(self._plan, uploaded=not given_up)
         codes = {None: 0, "failed": 1, "max-runtime": MAX_RUNTIME_EXIT_CODE}
-        return Result(final, self._interrupts.exit_code if given_up or reason == "interrupted" else codes[reason])
+        code = self._interrupts.exit_code if given_up or reason == "interrupted" else codes[reason]
+        return self._end(final_status(reason, given_up=given_up), failure, "" if given_up else model, ends, code)
+
+    def _not_uploaded(self, reason: Reason | None, ends: list[HostEnd], why: str) -> Result:
+        """Say that the job has failed because its results are not where they should be, unless it had failed itself."""
+        model = model_uri(self._plan, uploaded=False)
+        if reason == "failed":
+            return self._end(("Failed", "Failed"), failure_reason(ends), model, ends, 1)
+        return self._end(("Failed", "Failed"), why[:FAILURE_CHARACTERS], model, ends, _BROKEN_EXIT_CODE)
+
+    def _end(self, status: tuple[str, str], failure: str, model: str, ends: list[HostEnd], exit_code: int) -> Result:
+        self._enter(status[1], failure.strip() or _shown_uri(model))
+        return Result(self._describe(status, failure, ends, model), exit_code)
 
     def _make_run_folder(self) -> None:
         folder = self._plan.run_folder
@@ -241,11 +285,16 @@ class JobRun:
         self._history.enter(stage, datetime.now(UTC), message)
         self._progress.stage(stage, message)
         if stage in _IN_PROGRESS:
-            self._write(description(self._plan, self._history, ("InProgress", stage)))
+            self._describe(("InProgress", stage))
 
-    def _write(self, described: dict[str, Any]) -> None:
+    def _describe(
+        self, status: tuple[str, str], reason: str = "", ends: list[HostEnd] | None = None, model: str = ""
+    ) -> dict[str, Any]:
+        """Write what DescribeTrainingJob would answer now; return it."""
+        described = description(self._plan, self._history, status, reason, ends, model, self._metrics.final())
         with finished_or_absent(self._plan.run_folder / "job.json") as file:
             file.write((json.dumps(described, indent=2) + "\n").encode())
+        return described
 
 
 _BEGINNING = {True: "from the checkpoints", False: "from nothing: there is no CheckpointConfig"}
@@ -258,6 +307,10 @@ def _hosts(count: int) -> str:
 def _shown(path: Path) -> str:
     """Return a path as short as a user at this prompt needs it."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+def _shown_uri(uri: str) -> str:
+    return _shown(Path(unquote(urlsplit(uri).path))) if uri.startswith(FILE_SCHEME) else uri
 
 
 def _free_name(taken: Path) -> str:

@@ -1,4 +1,4 @@
-"""The four operations of the SageMaker API, through moto's parser and serializer and botocore's model of the service.
+"""The operations of the SageMaker API, through moto's parser and serializer and botocore's model of the service.
 
 What the service refuses is refused here with its error codes; its model names others in places. A job that is not
 there is a ValidationException, as the service really answers, and not the ResourceNotFound that its model promises.
@@ -6,6 +6,7 @@ there is a ValidationException, as the service really answers, and not the Resou
 
 import base64
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,12 +19,20 @@ from moto.sagemaker.exceptions import SagemakerClientError  # moto takes an erro
 
 from shoal.job import local, spec
 from shoal.job.shape import check
-from shoal.serve import transfer, view
-from shoal.serve.jobs import CannotStopError, Jobs
+from shoal.serve import needed, view
+from shoal.serve.jobs import CannotStopError, Jobs, TooManyTagsError
 from shoal.serve.store import Job, NameTakenError, Query
 
 JOBS = "SHOAL_JOBS"  # of the Flask application's configuration
-_OPERATIONS = ("CreateTrainingJob", "DescribeTrainingJob", "ListTrainingJobs", "StopTrainingJob")
+_OPERATIONS = (
+    "CreateTrainingJob",
+    "DescribeTrainingJob",
+    "ListTrainingJobs",
+    "StopTrainingJob",
+    "AddTags",
+    "ListTags",
+    "DeleteTags",
+)
 _SORT: dict[str, Literal["name", "created", "status"]] = {
     "Name": "name",
     "CreationTime": "created",
@@ -60,7 +69,7 @@ class TrainingJobs(BaseResponse):
         problems = [*spec.problems(request), *_refusals(request)]
         problems += [f"{place}: file:// is not taken here: put it into S3" for place in spec.file_uris(request)]
         if not problems:
-            problems = transfer.missing(self._jobs.objects, request)
+            problems = needed.missing(self._jobs.objects, request)
         _refuse(problems)
         name = request["TrainingJobName"]
         job = Job(name, request, self.region)
@@ -96,6 +105,33 @@ class TrainingJobs(BaseResponse):
             last = found[-2]
             answer["NextToken"] = _token((getattr(last, query.sort_by), last.name))
         return ActionResult(view.with_times(spec.operation_shape("ListTrainingJobs", "output"), answer))
+
+    def add_tags(self) -> ActionResult:
+        """AddTags: a key that is there gets the new value."""
+        request = self._request("AddTags")
+        added = {tag["Key"]: tag["Value"] for tag in request["Tags"]}
+        return ActionResult({"Tags": self._tag(request["ResourceArn"], lambda tags: tags | added)})
+
+    def delete_tags(self) -> ActionResult:
+        """DeleteTags: a key that is not there is passed over."""
+        request = self._request("DeleteTags")
+        gone = set(request["TagKeys"])
+        self._tag(request["ResourceArn"], lambda tags: {key: tags[key] for key in tags if key not in gone})
+        return EmptyResult()
+
+    def list_tags(self) -> ActionResult:
+        """ListTags: all on one page, for a job has no more than one page holds."""
+        return ActionResult({"Tags": self._tag(self._request("ListTags")["ResourceArn"], lambda tags: tags)})
+
+    def _tag(self, resource: str, change: Callable[[dict[str, str]], dict[str, str]]) -> list[dict[str, str]]:
+        name = resource.rpartition("/")[2]
+        if resource != view.arn(name) or self._jobs.get(name) is None:
+            raise SagemakerClientError("ValidationException", "Requested resource not found.")
+        try:
+            tags = self._jobs.tag(name, change)
+        except TooManyTagsError as error:
+            raise SagemakerClientError("ResourceLimitExceeded", str(error)) from error
+        return [{"Key": key, "Value": value} for key, value in tags.items()]
 
     @property
     def _jobs(self) -> Jobs:

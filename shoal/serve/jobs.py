@@ -1,10 +1,11 @@
 """The jobs of one endpoint: which run now, which wait. At most `at_once` run; the others run in the order they came."""
 
-import contextlib
+import sqlite3
 import threading
+import time
 import traceback
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,16 @@ from shoal.serve.life import Life
 from shoal.serve.store import Job, Query, Store
 from shoal.serve.view import FINAL
 
+MOST_TAGS = 50  # the service's
+_BETWEEN_TRIES_S = 5.0
+
 
 class CannotStopError(Exception):
     """The job has ended; the message is its status."""
+
+
+class TooManyTagsError(Exception):
+    """A job cannot have so many tags; the message says how many."""
 
 
 class Jobs:
@@ -64,6 +72,25 @@ class Jobs:
         """Return a page of jobs."""
         return self._store.find(query)
 
+    def tag(self, name: str, change: Callable[[dict[str, str]], dict[str, str]]) -> dict[str, str]:
+        """Change the tags of a job, which are kept in its request; return them as they are then.
+
+        Raises:
+            TooManyTagsError: there would be more than the service allows.
+        """
+        tags: dict[str, str] = {}
+
+        def changed(job: Job) -> dict[str, Any]:
+            before = {tag["Key"]: tag["Value"] for tag in job.request.get("Tags", [])}
+            tags.update(change(before))
+            if len(tags) > MOST_TAGS:
+                raise TooManyTagsError(f"{name} would have {len(tags)} tags, and {MOST_TAGS} are allowed")
+            listed = [{"Key": key, "Value": value} for key, value in tags.items()]
+            return {} if tags == before else {"request": {**job.request, "Tags": listed}}
+
+        self._store.change(name, changed)
+        return tags
+
     def stop(self, name: str) -> None:
         """Stop a job, or wait for one that is stopping.
 
@@ -108,12 +135,21 @@ class Jobs:
             self._life(name).live()
         except Exception as error:
             traceback.print_exc()  # a bug, or a full disk
-            with contextlib.suppress(Exception):  # the state cannot be written either
-                self._life(name).broken(error)
+            self._note_broken(name, error)
         finally:
             with self._lock:
                 self._running.discard(name)
             self._fill()
+
+    def _note_broken(self, name: str, error: Exception) -> None:
+        """Say that a job has failed, as soon as the state can be written."""
+        while True:
+            try:
+                self._life(name).broken(error)
+            except (OSError, sqlite3.Error):
+                time.sleep(_BETWEEN_TRIES_S)
+            else:
+                return
 
     def _life(self, name: str) -> Life:
         return Life(self._store, name, self._folder / name, self.objects, self._environment)

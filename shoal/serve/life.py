@@ -14,7 +14,8 @@ from shoal import engine
 from shoal.errors import ShoalError
 from shoal.job import docker_hosts
 from shoal.job.objects import Objects
-from shoal.serve import process, transfer
+from shoal.job.upload import upload
+from shoal.serve import process
 from shoal.serve.log_events import LogEvents
 from shoal.serve.process import RunProcess
 from shoal.serve.store import Job, Store
@@ -49,9 +50,16 @@ class Life:
         self._end("Stopped", "Stopped", "Stopped before the hosts were started")
 
     def broken(self, error: Exception) -> None:
-        """Note that a job could not be begun. One that runs stays as it is: the next server takes it up again."""
-        if self._now.phase == "queued":
-            self._end("Failed", "Failed", "The job could not be started", f"InternalServerError: {error}")
+        """Note that the server itself cannot go on with a job: a bug, a full disk. A run of it is ended first."""
+        running = process.find(self._job_file)
+        if running is not None:
+            with contextlib.closing(running):
+                running.terminate()
+                while not running.wait(_POLL_S):  # it gives its hosts 120 s, and then ends them
+                    pass
+        if self._now.phase != "ended":
+            why = " ".join(f"{type(error).__name__}: {error}".split())
+            self._end("Failed", "Failed", "The endpoint failed", f"InternalServerError: {why}")
 
     @property
     def _now(self) -> Job:
@@ -121,9 +129,10 @@ class Life:
         job = self._now
         if job.phase != "uploading":
             return
-        output = f"{job.request['OutputDataConfig']['S3OutputPath'].rstrip('/')}/{job.name}/output"
+        config = job.request["OutputDataConfig"]
+        output = f"{config['S3OutputPath'].rstrip('/')}/{job.name}/output"
         try:
-            transfer.upload(self._objects, self._run_folder / "output", output)
+            upload(self._objects, self._run_folder / "output", output, config.get("KmsKeyId"))
         except (ShoalError, OSError) as error:
             self._end("Failed", "Failed", "The results could not be uploaded", f"ClientError: {error}")
             return

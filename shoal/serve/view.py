@@ -13,7 +13,8 @@ _MESSAGES = {
     "Training": "All hosts run",
     "Uploading": "Collecting what the hosts left",
 }
-_RUN_TIMES = ("TrainingStartTime", "TrainingEndTime", "TrainingTimeInSeconds")
+# What `shoal run` says of a job that the endpoint cannot know.
+_OF_RUN = ("TrainingStartTime", "TrainingEndTime", "TrainingTimeInSeconds", "FinalMetricDataList")
 
 
 def arn(name: str) -> str:
@@ -32,7 +33,7 @@ def described(job: Job) -> dict[str, Any]:
         "SecondaryStatusTransitions": transitions,
         "CreationTime": job.created,
         "LastModifiedTime": job.modified,
-        **{key: job.run[key] for key in _RUN_TIMES if key in job.run},
+        **{key: job.run[key] for key in _OF_RUN if key in job.run},
     }
     if job.model:
         answer["ModelArtifacts"] = {"S3ModelArtifacts": job.model}

@@ -31,7 +31,7 @@ def no_program(request: dict[str, Any]) -> None:
 
 
 def remote_output(request: dict[str, Any]) -> None:
-    request["OutputDataConfig"]["S3OutputPath"] = "s3://bucket/runs"
+    request["OutputDataConfig"]["S3OutputPath"] = "https://bucket/runs"
 
 
 def folder_as_manifest(request: dict[str, Any]) -> None:
@@ -49,7 +49,10 @@ def file_as_checkpoints(request: dict[str, Any]) -> None:
         (no_channel, "InputDataConfig[0] (train): there is no {folder}/nowhere"),
         (no_source, "HyperParameters.sagemaker_submit_directory: there is no folder {folder}/nowhere"),
         (no_program, "HyperParameters.sagemaker_program: there is no file {folder}/data/train.py"),
-        (remote_output, "OutputDataConfig.S3OutputPath: 's3://bucket/runs' is not here: give --output FOLDER"),
+        (
+            remote_output,
+            "OutputDataConfig.S3OutputPath: 'https://bucket/runs' cannot be written: give s3://, file:// or --output",
+        ),
         (folder_as_manifest, "InputDataConfig[0] (train): {folder}/data is no file: ManifestFile needs one"),
         (file_as_checkpoints, "CheckpointConfig.S3Uri: {folder}/data/x is no folder"),
     ],

@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from shoal.job.live import Display, Usage, display_for, usage
+from shoal.job.metrics import Metrics
 
 
 def sample(second: int, cpu_ns: int, **memory: Any) -> dict[str, Any]:
@@ -35,19 +36,25 @@ def test_a_sample_that_says_nothing_is_no_usage(now: dict[str, Any]) -> None:
 
 def test_each_host_has_its_line() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=120, color_system=None)
-    display = Display(console, ["algo-1", "algo-2"])
+    metrics = Metrics([])
+    display = Display(console, ["algo-1", "algo-2"], metrics)
     display._usages["algo-1"] = Usage(1.5, 4_000_000, 10**9, 1000, 4000)
     display._states["algo-1"] = "running"
     display.ended("algo-2", 3)
+    metrics.line("algo-2", b"step 7 of [bold]")
     console.print(display._table())
     assert isinstance(console.file, io.StringIO)
     assert [" ".join(line.split()) for line in console.file.getvalue().splitlines()] == [
         "algo-1 running cpu 150 % memory 4.0 MB of 1.0 GB in 1.0 kB/s out 4.0 kB/s",
-        "algo-2 ended with 3",
+        "algo-2 ended with 3 step 7",
     ]
 
 
 def test_only_a_terminal_has_a_display() -> None:
-    assert display_for(Console(file=io.StringIO()), ["algo-1"]) is None
-    assert display_for(Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "dumb"}), ["a"]) is None
-    assert display_for(Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "xterm"}), ["a"]) is not None
+    none = Metrics([])
+    assert display_for(Console(file=io.StringIO()), ["algo-1"], none) is None
+    assert display_for(Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "dumb"}), ["a"], none) is None
+    assert (
+        display_for(Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "xterm"}), ["a"], none)
+        is not None
+    )

@@ -9,6 +9,7 @@ from bucket import Bucket
 from shoal.errors import ShoalError
 from shoal.job.objects import Entry, Objects
 from shoal.job.spec import JobFile
+from shoal.job.upload import upload
 
 
 @pytest.fixture
@@ -94,3 +95,25 @@ def test_without_credentials_the_line_says_what_to_set(
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     with pytest.raises(ShoalError, match="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"):
         objects.under(f"s3://{bucket.name}/x")
+
+
+class _Enough(Exception):  # noqa: N818 - as the user's wish is one
+    pass
+
+
+@pytest.mark.parametrize("asked", [1, 2])
+def test_an_upload_that_is_given_up_leaves_no_object(tmp_path: Path, bucket: Bucket, asked: int) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "large").write_bytes(bytes(20_000_000))
+    questions = iter(range(1, 1000))
+
+    def still_wanted() -> None:
+        if next(questions) >= asked:
+            raise _Enough
+
+    objects = Objects(Path, bucket.endpoint_url)
+    with pytest.raises(_Enough):
+        upload(objects, tmp_path, f"s3://{bucket.name}/out", None, still_wanted)
+    assert bucket.content() == {}
+    upload(objects, tmp_path, f"s3://{bucket.name}/out")
+    assert list(bucket.content()) == ["out/sub/large"]

@@ -133,7 +133,7 @@ def test_a_channel_cannot_be_mounted_over_its_parents(request_: Request) -> None
 
 def test_what_else_a_local_run_refuses(request_: Request) -> None:
     request_["InputDataConfig"][0]["DataSource"]["S3DataSource"]["S3DataType"] = "Converse"
-    request_["OutputDataConfig"] = {"S3OutputPath": "s3://b/k"}
+    request_["OutputDataConfig"] = {"S3OutputPath": "https://b/k"}
     request_["HyperParameters"] = {"sagemaker_submit_directory": '"ftp://b/sourcedir.tar.gz"'}
     found = [str(problem) for problem in local.refusals(request_, {"trian": Path("x")})]
     assert [text.split(":")[0] for text in found] == [

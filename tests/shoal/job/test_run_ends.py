@@ -123,18 +123,22 @@ def test_hosts_have_their_limits(job: JobFolder, engine: docker.DockerClient) ->
 
 
 def test_a_terminal_shows_a_line_for_each_host(job: JobFolder, engine: docker.DockerClient) -> None:
-    script(job, f"trap 'exit 0' TERM; echo '[bold]data[/]'; {LOOP}")
+    job.request["AlgorithmSpecification"]["MetricDefinitions"] = [{"Name": "loss", "Regex": "loss=([0-9.]+)"}]
+    script(job, f"trap 'echo loss=0.25; exit 0' TERM; echo '[bold]data[/]'; echo step 7 loss=0.5; {LOOP}")
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "150", "LINES": "40"}
     process = job.start(stdout=theirs, stderr=theirs, stdin=theirs, env=environment)
     os.close(theirs)
-    usage = r"algo-1 +running +cpu \d+ % +memory [\d.]+ [kMG]?B of [\d.]+ GB +in [\d.]+ k?B/s"
+    usage = r"algo-1 +running +cpu \d+ % +memory [\d.]+ [kMG]?B of [\d.]+ GB +in [\d.]+ k?B/s.* step 7  loss 0.5"
     text = read_terminal(ours, usage)
     assert "algo-2 | [bold]data[/]" in text
+    until(lambda: "FinalMetricDataList" in job.described, "metrics of a job that runs")
+    assert job.described["TrainingJobStatus"] == "InProgress"
     process.send_signal(signal.SIGINT)
     assert "Stopped" in read_terminal(ours, "Stopped")
     os.close(ours)
     assert process.wait(60) == 130
+    assert [(m["MetricName"], m["Value"]) for m in job.described["FinalMetricDataList"]] == [("loss", 0.25)]
 
 
 def read_terminal(terminal: int, pattern: str) -> str:

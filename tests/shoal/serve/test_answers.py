@@ -11,6 +11,7 @@ from botocore.exceptions import ClientError
 from endpoint import Endpoint, channel, request
 
 from shoal.serve.store import Job, Store
+from shoal.serve.view import arn
 
 pytestmark = pytest.mark.engine  # `shoal serve` wants one when it starts
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -90,7 +91,7 @@ AUGMENTED["DataSource"]["S3DataSource"]["S3DataType"] = "AugmentedManifestFile"
         (changed(TrainingJobName="a_b"), "1 validation error detected: TrainingJobName: 'a_b' does not match"),
         (changed(StoppingCondition={"MaxRuntimeInSeconds": 10**8}), "StoppingCondition.MaxRuntimeInSeconds: 100000000"),
         (changed(RoleArn="x" * 20, Environment={"1": "x"}), "2 validation errors detected: RoleArn: .*; Environment"),
-        (changed(), r"OutputDataConfig.S3OutputPath: s3://no-such-bucket/results cannot be read: .*NoSuchBucket"),
+        (changed(), r"OutputDataConfig.S3OutputPath: .* cannot be written: there is no bucket no-such-bucket"),
         (changed(OutputDataConfig={"S3OutputPath": "file:///tmp/x"}), "OutputDataConfig.S3OutputPath: file:// is not"),
         (changed(InputDataConfig=[channel("a", "s3://there/x")]), r"\(a\): no S3 objects found under s3://there/x"),
         (changed(InputDataConfig=[AUGMENTED]), "AugmentedManifestFile"),
@@ -147,3 +148,19 @@ def test_web_pages_may_not_ask(endpoint: Endpoint) -> None:
     assert requests.get(endpoint.url, headers={"Host": f"evil.example:{port}"}, timeout=60).status_code == 403
     assert requests.get(f"http://localhost:{port}", timeout=60).status_code == 200
     assert requests.post(f"{endpoint.url}/moto-api/reset", timeout=60).status_code == 501
+
+
+def test_tags_of_a_job_are_told_and_changed(endpoint: Endpoint) -> None:
+    def tags(found: dict[str, Any]) -> dict[str, str]:
+        return {tag["Key"]: tag["Value"] for tag in found["Tags"]}
+
+    client, job = endpoint.sagemaker, {"ResourceArn": arn("odd-1")}
+    assert tags(client.list_tags(**job)) == {}
+    client.add_tags(**job, Tags=[{"Key": "a", "Value": "1"}, {"Key": "b", "Value": "2"}])
+    assert tags(client.add_tags(**job, Tags=[{"Key": "b", "Value": ""}])) == {"a": "1", "b": ""}
+    client.delete_tags(**job, TagKeys=["a", "c"])
+    assert tags(client.list_tags(**job)) == {"b": ""}
+    with pytest.raises(ClientError, match=r"ResourceLimitExceeded.*51 tags, and 50 are allowed"):
+        client.add_tags(**job, Tags=[{"Key": f"k{i}", "Value": ""} for i in range(50)])
+    with pytest.raises(ClientError, match=r"ValidationException.*Requested resource not found"):
+        client.list_tags(ResourceArn=arn("nobody"))

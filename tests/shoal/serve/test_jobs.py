@@ -62,11 +62,13 @@ def test_a_job_reads_from_s3_prints_to_cloudwatch_and_writes_to_s3(endpoint: End
 
 
 def test_a_job_that_fails_says_why(endpoint: Endpoint, bucket: str) -> None:
-    wanted = request("printf 'ValueError: boom' > /opt/ml/output/failure; exit 1", bucket)
+    wanted = request("echo loss=0.5; printf 'ValueError: boom' > /opt/ml/output/failure; exit 1", bucket)
+    wanted["AlgorithmSpecification"]["MetricDefinitions"] = [{"Name": "train:loss", "Regex": "loss=([0-9.]+)"}]
     endpoint.sagemaker.create_training_job(**wanted)
     described = endpoint.until_ended(wanted["TrainingJobName"])
     assert described["TrainingJobStatus"] == "Failed"
     assert described["FailureReason"] == "ValueError: boom"
+    assert [(m["MetricName"], m["Value"]) for m in described["FinalMetricDataList"]] == [("train:loss", 0.5)]
     with pytest.raises(ClientError, match="ResourceInUse") as taken:
         endpoint.sagemaker.create_training_job(**wanted)
     assert isinstance(taken.value, endpoint.sagemaker.exceptions.ResourceInUse) or "ResourceInUse" in str(taken.value)
@@ -105,3 +107,21 @@ def test_a_job_is_stopped_and_the_next_one_waits_for_its_turn(
     assert endpoint.until_ended(names[2])["TrainingJobStatus"] == "Completed"
     assert endpoint.lines(names[1]) == {}
     until(lambda: not any(engine.networks.list(filters={"label": f"shoal.job={name}"}) for name in names), "networks")
+
+
+def test_a_job_that_the_endpoint_cannot_go_on_with_fails_and_the_next_one_runs(
+    endpoint: Endpoint, bucket: str, engine: docker.DockerClient
+) -> None:
+    first = request("trap 'exit 0' TERM; echo ready; while :; do sleep 0.1; done", bucket)
+    second = request("true", bucket)
+    names = [first["TrainingJobName"], second["TrainingJobName"]]
+    endpoint.sagemaker.create_training_job(**first)
+    endpoint.sagemaker.create_training_job(**second)
+    endpoint.until_printed(names[0], "ready")
+    until(lambda: endpoint.describe(names[0])["SecondaryStatus"] == "Training", "stage Training")
+    (endpoint.state / "jobs" / names[0] / "runs" / names[0] / "job.json").write_text("{")  # no JSON
+    described = endpoint.until_ended(names[0])
+    assert (described["TrainingJobStatus"], described["SecondaryStatus"]) == ("Failed", "Failed")
+    assert described["FailureReason"].startswith("InternalServerError: JSONDecodeError: Expecting property name")
+    assert not engine.containers.list(all=True, filters={"label": f"shoal.job={names[0]}"})
+    assert endpoint.until_ended(names[1])["TrainingJobStatus"] == "Completed"

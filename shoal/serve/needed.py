@@ -1,13 +1,11 @@
-"""What the endpoint itself looks for in S3 before a job is taken, and puts there at its end: the results.
+"""What the endpoint itself looks for in S3 before a job is taken.
 
 The script, channels and checkpoints are `shoal run`'s own: it reads and writes them at the same endpoint.
 """
 
-from pathlib import Path
-
 from shoal.errors import ShoalError
 from shoal.job.local import SUBMIT_DIRECTORY, submit_directory
-from shoal.job.objects import Objects, joined
+from shoal.job.objects import Objects
 from shoal.job.spec import Request
 
 SCHEME = "s3://"
@@ -24,21 +22,10 @@ def missing(objects: Objects, request: Request) -> list[str]:
         found += _missing(objects, f"HyperParameters.{SUBMIT_DIRECTORY}", source)
     output = request["OutputDataConfig"]["S3OutputPath"]
     try:
-        objects.under(output)
+        objects.require_bucket(output)
     except ShoalError as error:
         found.append(f"OutputDataConfig.S3OutputPath: {error}")
     return found
-
-
-def upload(objects: Objects, folder: Path, uri: str) -> None:
-    """Put every file of a folder below an S3 prefix, under its path in the folder.
-
-    Raises:
-        ShoalError: S3 does not take it.
-    """
-    for path in sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()):
-        with path.open("rb") as file:
-            objects.write(joined(uri, path.relative_to(folder).as_posix()), file)
 
 
 def _source(request: Request) -> str | None:
