@@ -66,6 +66,10 @@ test-modelparallel: venv ## Tests of the model parallelism library alone, on ran
 test-entrypoint: ## Tests of `train` alone, on hosts that are namespaces of this machine
 	@scripts/test-entrypoint.sh $(TEST_PACKAGES)
 
+.PHONY: test-report
+test-report: venv ## Tests of `shoal report` alone: rules, reader, the page in Chromium
+	@$(VENV)/pytest -q tests/shoal/report
+
 .PHONY: matrix torch-suite torch-headers torch-releases
 matrix: venv ## Build smddp for the torch and Python of every row of versions.yaml and run its collectives (ROWS=)
 	@$(VENV)/python tests/smddp/matrix.py $(ROWS)

@@ -15,6 +15,7 @@ from shoal.image.bundle import command as bundle_command
 from shoal.image.catalogue import command as catalogue
 from shoal.image.push import command as push_command
 from shoal.job import commands as job
+from shoal.report import command as report_command
 from shoal.serve import command as serve_command
 from shoal.submit import command as submit_command
 
@@ -45,6 +46,7 @@ app.command("submit")(submit_command.submit)
 app.command("status")(submit_command.status)
 app.command("logs")(submit_command.logs)
 app.command("stop")(submit_command.stop)
+app.command("report")(report_command.report)
 app.command("advise")(advise_command.advise)
 app.command("serve")(serve_command.serve)
 

@@ -37,6 +37,7 @@ _HONOURED = {
     "CheckpointConfig",
     "TensorBoardOutputConfig",
     "RetryStrategy",
+    "ProfilerRuleConfigurations",  # `shoal report` asks these rules
 }
 
 

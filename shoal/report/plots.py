@@ -1,0 +1,182 @@
+"""Figures -> SVG, by matplotlib. Colours become the page's own variables, so that one drawing serves light and dark.
+
+Each plot is drawn twice, wide and narrow: a wide one shrunk to a phone has letters nobody can read.
+"""
+
+import io
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from shoal.advise import quantity
+from shoal.report.figures import Heat, Timeline
+
+# Colours that stand for variables of the page's style sheet, and for nothing else.
+_VARIABLES = {
+    "#010203": "--ink",
+    "#010204": "--muted",
+    "#010205": "--grid",
+    "#010206": "--fire",
+    "#010211": "--line-1",
+    "#010212": "--line-2",
+    "#010213": "--line-3",
+    "#010214": "--line-4",
+    "#010215": "--line-5",
+}
+_INK, _MUTED, _GRID, _FIRE, *_LINES = _VARIABLES
+_WIDE, _NARROW = 880, 370  # pixels
+_STYLE: Any = {
+    "svg.fonttype": "none",
+    "font.size": 11,
+    "text.color": _INK,
+    "axes.edgecolor": _MUTED,
+    "axes.labelcolor": _MUTED,
+    "xtick.color": _MUTED,
+    "ytick.color": _MUTED,
+    "xtick.labelcolor": _INK,
+    "ytick.labelcolor": _INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": _GRID,
+    "lines.linewidth": 1.3,
+    "path.simplify": True,
+}
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One drawing in two sizes, and what it shows in words."""
+
+    name: str
+    title: str
+    wide: str
+    narrow: str
+
+
+def _plot(name: str, title: str, height: int, draw: Callable[[Figure, bool], None]) -> Plot:
+    drawn = {}
+    for size, width in (("wide", _WIDE), ("narrow", _NARROW)):
+        with mpl.rc_context(_STYLE):
+            figure = Figure(figsize=(width / 72, height / 72), dpi=72, layout="constrained")
+            figure.patch.set_alpha(0)
+            draw(figure, size == "narrow")
+            for axes in figure.axes:
+                axes.patch.set_alpha(0)
+            drawn[size] = _svg(figure, f"{name}-{size}", title)
+    return Plot(name, title, drawn["wide"], drawn["narrow"])
+
+
+def _svg(figure: Figure, prefix: str, title: str) -> str:
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    # Several drawings share a page: their ids must not.
+    svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
+    svg = re.sub(r'(url\(#|href="#)', rf"\1{prefix}-", svg)
+    for colour, variable in _VARIABLES.items():
+        svg = svg.replace(colour, f"var({variable})")
+    svg = re.sub(r"font: (?:bold )?([\d.]+)px [^;\"]*", r"font-size: \1px", svg)
+    label = re.sub(r'[<>&"]', " ", title)
+    size = re.compile(r'width="[\d.]+pt" height="[\d.]+pt"|height="[\d.]+pt"|width="[\d.]+pt"')
+    head, end, body = svg.partition(">")
+    return f'{size.sub("", head)} role="img" aria-label="{label}"{end}{body}'
+
+
+def timeline(number: int, line: Timeline, minutes: float) -> Plot:
+    """Draw what one host did: percentages above, rates below, what fired shaded."""
+
+    def draw(figure: Figure, narrow: bool) -> None:
+        count = 1 + bool(line.rates)
+        panels = figure.subplots(count, 1, sharex=True, squeeze=False, height_ratios=[3, 2][:count])[:, 0]
+        for curve, colour in zip(line.shares, _LINES, strict=False):
+            panels[0].plot(curve.minutes, curve.values, color=colour, label=curve.label)
+        panels[0].set_ylim(0, 102)
+        panels[0].set_ylabel("%")
+        _shade(panels[0], line.fired)
+        if line.rates:
+            for curve, colour in zip(line.rates, _LINES, strict=False):
+                panels[1].plot(curve.minutes, curve.values, color=colour, label=curve.label)
+            panels[1].set_ylim(bottom=0)
+            panels[1].yaxis.set_major_formatter(FuncFormatter(_rate))
+            panels[1].yaxis.set_major_locator(MaxNLocator(4))
+            _shade(panels[1], line.fired)
+        for panel in panels:
+            panel.grid(visible=True, linewidth=0.6)
+            panel.set_xlim(0, max(minutes, 0.01))
+            panel.legend(
+                loc="lower left", bbox_to_anchor=(0, 1), ncols=3 if narrow else 5, frameon=False, borderaxespad=0
+            )
+        panels[-1].set_xlabel("minutes since the first sample")
+
+    rules = sorted({rule for rule, _began, _ended in line.fired})
+    fired = f"; shaded: {', '.join(rules)}" if rules else ""
+    return _plot(f"host-{number}", f"{line.node}: what it used over time{fired}", 330 if line.rates else 220, draw)
+
+
+def _shade(axes: Axes, fired: list[tuple[str, float, float]]) -> None:
+    for _rule, began, ended in fired:
+        axes.axvspan(began, max(ended, began), color=_FIRE, alpha=0.16, linewidth=0)
+
+
+def _rate(value: float, _position: int) -> str:
+    return f"{quantity.show(value)}/s" if value >= 1 else "0"
+
+
+def histogram(seconds: list[float], percentiles: dict[str, float]) -> Plot:
+    """Draw how long steps lasted; the longest percent is put into the last bar."""
+
+    def draw(figure: Figure, _narrow: bool) -> None:
+        axes = figure.subplots()
+        values = np.array(seconds)
+        end = max(percentiles["p99"] * 1.1, float(values.min()) * 1.001, 1e-9)
+        axes.hist(np.minimum(values, end), bins=50, color=_LINES[0], range=(float(values.min()), end))
+        axes.set_ylim(0, axes.get_ylim()[1] * 1.12)
+        for name in ("p50", "p95", "p99"):
+            axes.axvline(percentiles[name], color=_INK, linewidth=0.9, linestyle=":")
+            axes.annotate(name, (percentiles[name], 1), xycoords=("data", "axes fraction"), ha="center", va="bottom")
+        axes.set_xlabel("seconds a step (longer ones in the last bar)")
+        axes.set_ylabel("steps")
+        axes.grid(visible=True, axis="y", linewidth=0.6)
+
+    return _plot("steps", "How long steps lasted", 240, draw)
+
+
+def heat_map(late: Heat) -> Plot:
+    """Draw how late each rank was over time."""
+
+    def draw(figure: Figure, narrow: bool) -> None:
+        axes = figure.subplots()
+        values = np.array([[np.nan if v is None else v for v in row] for row in late.values], dtype=float)
+        limit = max(10.0, float(np.nanpercentile(np.abs(values), 99)))
+        rows = len(late.ranks)
+        image = axes.imshow(
+            values,
+            aspect="auto",
+            cmap="coolwarm",
+            vmin=-limit,
+            vmax=limit,
+            extent=(0, late.minutes, rows, 0),
+            interpolation="nearest",
+        )
+        every = max(1, -(-rows // 16))
+        axes.set_yticks([row + 0.5 for row in range(0, rows, every)])
+        axes.set_yticklabels(
+            [late.ranks[row].partition(" ")[0] if narrow else late.ranks[row] for row in range(0, rows, every)]
+        )
+        axes.set_ylabel("rank")
+        axes.set_xlabel("minutes since the first sample")
+        bar = figure.colorbar(image, ax=axes, fraction=0.05)
+        bar.set_label("% of a step later")
+        bar.outline.set_visible(False)
+
+    height = 110 + min(22 * len(late.ranks), 360)
+    return _plot("stragglers", "How much later each rank was than the median rank, over time", height, draw)

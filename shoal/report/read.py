@@ -1,0 +1,188 @@
+"""The profiler directory -> tables. JSON lines, one value a line, as the service's own profiler writes them.
+
+Nothing in these files stops a reader: a host may have died in the middle of a line, and its clock may have jumped.
+"""
+
+import json
+import math
+from bisect import bisect_right
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from shoal.errors import ShoalError
+from shoal.report.observed import METRICS, STEPS, Faults, Observed, number
+
+SYSTEM, STEP_FILES = "system", "steps"
+SNAPSHOT_S = 0.02  # values whose times differ by no more were taken together
+_CLOCK_BACK_S = 1.0  # less is the clock being slewed, or two threads writing
+_EARLIEST, _LATEST = 946_684_800.0, 4_102_444_800.0  # 2000 and 2100: outside of it no clock was ever set
+_GAP_S = 10.0
+_EARLY_S = 30.0
+_NEEDED = {
+    "system": ("Type", "Name", "Value", "NodeId", "Timestamp"),
+    "steps": ("NodeId", "Rank", "Timestamp", "Seconds"),
+}
+# What PyTorch says when /dev/shm is too small for its loaders: the second is the exception that begins most of them.
+LOG_MARKS = {"SmallSharedMemory": (b"insufficient shared memory (shm)", b"unable to write to file </torch_")}
+
+
+def profiler_folder(run: Path) -> Path:
+    """Return the folder with the observation files of a run: of a run folder, or the folder itself.
+
+    Raises:
+        ShoalError: there is none.
+    """
+    if not run.is_dir():
+        raise ShoalError(f"{run}: no such folder: give the folder of a run, with profiler-output/ in it")
+    for folder in (run / "profiler-output", run):
+        if (folder / SYSTEM).is_dir() or (folder / STEP_FILES).is_dir():
+            return folder
+    raise ShoalError(
+        f"{run}: nothing was measured in this run: no profiler-output/{SYSTEM} and no profiler-output/{STEP_FILES}:"
+        " docs/report.md says what writes them"
+    )
+
+
+def read(run: Path) -> Observed:
+    """Return all that a run folder tells.
+
+    Raises:
+        ShoalError: the folder holds no observations.
+    """
+    folder, faults = profiler_folder(run), Faults()
+    metrics = _table(_files(folder / SYSTEM), METRICS, _NEEDED["system"], faults)
+    steps = _table(_files(folder / STEP_FILES), STEPS, _NEEDED["steps"], faults)
+    steps = steps.with_columns(pl.col("DataSeconds", "CheckpointSeconds").fill_null(0.0))
+    metrics = metrics.with_columns(pl.col("Dimension").fill_null(""))
+    _look_at_clocks(metrics, faults)
+    metrics = with_snapshots(metrics)
+    _look_at_ends(metrics, faults)
+    return Observed(metrics, steps.sort("NodeId", "Rank", "Timestamp"), _job(run), _marks(run), faults)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*.json*") if path.is_file()) if folder.is_dir() else []
+
+
+def _table(files: list[Path], schema: dict[str, Any], needed: tuple[str, ...], faults: Faults) -> pl.DataFrame:
+    frames = [pl.DataFrame(schema=schema)]
+    for path in files:
+        faults.files += 1
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            faults.bad_files.append(f"{path.name}: {error.strerror}")
+            continue
+        lines = content.count(b"\n") + (not content.endswith(b"\n") and bool(content))
+        frame = _good(_parsed(content, schema), needed)
+        faults.lines += lines
+        if bad := lines - frame.height:
+            faults.bad_lines += bad
+            faults.bad_files.append(f"{path.name}: {bad} of {lines} lines")
+        frames.append(frame)
+    return pl.concat(frames)
+
+
+def _parsed(content: bytes, schema: dict[str, Any]) -> pl.DataFrame:
+    """Parse a whole file at once; one that has a bad line, line by line."""
+    if not content.strip():
+        return pl.DataFrame(schema=schema)
+    try:
+        return pl.read_ndjson(content, schema=schema)
+    except pl.exceptions.PolarsError:
+        rows = [row for line in content.split(b"\n") if (row := _row(line, schema)) is not None]
+        return pl.DataFrame(rows, schema=schema)
+
+
+def _row(line: bytes, schema: dict[str, Any]) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    row = {name: value.get(name) for name in schema}
+    for name, kind in schema.items():
+        given = row[name]
+        if given is not None and not _fits(given, kind):
+            return None
+    return row
+
+
+def _fits(given: object, kind: Any) -> bool:
+    if kind == pl.String:
+        return isinstance(given, str)
+    if isinstance(given, bool):
+        return False
+    if kind == pl.Int64:
+        return isinstance(given, int) and abs(given) < 1 << 63
+    return isinstance(given, float) or (isinstance(given, int) and abs(given) < 1 << 63)
+
+
+def _good(frame: pl.DataFrame, needed: tuple[str, ...]) -> pl.DataFrame:
+    numbers = [name for name, kind in frame.schema.items() if kind == pl.Float64 and name in needed]
+    finite = pl.all_horizontal(pl.col(needed).is_not_null(), pl.col(numbers).is_finite())
+    return frame.filter(finite & pl.col("Timestamp").is_between(_EARLIEST, _LATEST))
+
+
+def with_snapshots(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows in the order of time, with the number of the snapshot of its host that each belongs to."""
+    frames = [pl.DataFrame(schema={**METRICS, "Snapshot": pl.Int64})]
+    for _node, frame in sorted(metrics.group_by("NodeId"), key=lambda item: str(item[0])):
+        ordered = frame.sort("Timestamp", maintain_order=True)
+        times = ordered["Timestamp"].unique(maintain_order=True)
+        firsts, at, ascending = [], 0, times.to_list()
+        while at < len(ascending):
+            firsts.append(at)
+            at = bisect_right(ascending, ascending[at] + SNAPSHOT_S)
+        starts = pl.DataFrame({"Timestamp": [ascending[i] for i in firsts], "Snapshot": range(len(firsts))})
+        starts = starts.with_columns(
+            pl.col("Timestamp").cast(pl.Float64).set_sorted(), pl.col("Snapshot").cast(pl.Int64)
+        )
+        frames.append(ordered.join_asof(starts, on="Timestamp"))
+    return pl.concat(frames)
+
+
+def _look_at_clocks(metrics: pl.DataFrame, faults: Faults) -> None:
+    """Count how often a host's clock went back: its lines are in the order in which they were written."""
+    back = (pl.col("Timestamp").diff() < -_CLOCK_BACK_S).sum().alias("jumps")
+    for node, jumps in metrics.group_by("NodeId").agg(back).iter_rows():
+        if jumps:
+            faults.clock_jumps[node] = jumps
+
+
+def _look_at_ends(metrics: pl.DataFrame, faults: Faults) -> None:
+    last = metrics["Timestamp"].max()
+    for name, frame in metrics.group_by("NodeId"):
+        node, pauses = str(name[0]), frame["Timestamp"].unique().sort().diff().drop_nulls()
+        if len(lost := pauses.filter(pauses > max(_GAP_S, 10 * number(pauses.median())))):
+            faults.gaps[node] = number(lost.sum())
+        end = frame["Timestamp"].max()
+        if isinstance(last, float) and isinstance(end, float) and last - end > _EARLY_S:
+            faults.stopped_early[node] = last - end
+
+
+def _job(run: Path) -> dict[str, Any]:
+    try:
+        job = json.loads((run / "job.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return job if isinstance(job, dict) else {}
+
+
+def _marks(run: Path) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for path in sorted((run / "logs").glob("*.log")):
+        with path.open("rb") as log:
+            for line in log:
+                for rule, marks in LOG_MARKS.items():
+                    if any(mark in line for mark in marks) and len(found.setdefault(rule, [])) < 10:
+                        found[rule].append(f"{path.stem}: {line.decode(errors='replace').strip()[:300]}")
+    return {rule: lines for rule, lines in found.items() if lines}
+
+
+def duration(began: float, ended: float) -> float:
+    """Return the seconds between two times, 0 where they make no sense."""
+    return max(0.0, ended - began) if math.isfinite(ended - began) else 0.0

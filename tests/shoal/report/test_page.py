@@ -1,0 +1,195 @@
+"""The page as a reader has it: in a browser, dark and light, on a phone, printed, without network or script."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+sys.path.insert(0, str(Path(__file__).parent))
+from report_samples import host, ranks, spread, write_run
+
+HOSTILE = 'a<script>alert(1)</script>&"b'
+# Of every text that shows: its colour against what is behind it, by WCAG 2's formula.
+CONTRAST = """() => {
+  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+  const linear = (c) => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
+  const luminance = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+  const behind = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = parse(getComputedStyle(at).backgroundColor);
+      if (colour.length === 3 || colour[3] === 1) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.textContent.trim() || !element.checkVisibility()) continue;
+    const style = getComputedStyle(element);
+    const colour = element.closest("svg") ? style.fill : style.color;
+    const [a, b] = [parse(colour), behind(element)].map(luminance);
+    found.push([(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), element.outerHTML.slice(0, 120)]);
+  }
+  return found;
+}"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    busy = spread(60)
+    events = [
+        one
+        for node in ("algo-1", "algo-2")
+        for one in host(
+            node,
+            points=1200,
+            cpu=lambda point, core: 99.0 if busy(point) else 20.0,
+            gpu=lambda point, device: 2.0 if busy(point) else 90.0,
+        )
+    ]
+    job = {
+        "TrainingJobName": HOSTILE,
+        "TrainingJobStatus": "Failed",
+        "SecondaryStatus": "Failed",
+        "FailureReason": HOSTILE,
+        "ResourceConfig": {"InstanceType": "ml.p4d.24xlarge", "InstanceCount": 2},
+    }
+    late = ranks(4, 400, own=lambda rank, number: 0.15 if rank == 3 else 0.1)
+    return write_run(tmp_path_factory.mktemp("run"), events, late, job)
+
+
+@pytest.fixture(scope="module")
+def written(run: Path, report: Any) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    done = report(run)
+    assert done.returncode == 0, done.stderr
+    page = run / "rule-output/ProfilerReport/profiler-output/profiler-report.html"
+    assert done.stdout == f"{page}\n"
+    return page, done
+
+
+@pytest.fixture(params=["light", "dark"])
+def page(request: pytest.FixtureRequest, browser: Browser, written: tuple[Path, Any]) -> Iterator[Page]:
+    """Open the page, wide; at the end nothing may have gone wrong, run or been asked for."""
+    wrong: list[str] = []
+    requests: list[str] = []
+    context = browser.new_context(viewport={"width": 1000, "height": 800}, color_scheme=request.param)
+    opened = context.new_page()
+    opened.on("console", lambda message: wrong.append(message.text))
+    opened.on("pageerror", lambda error: wrong.append(str(error)))
+    opened.on("dialog", lambda dialog: wrong.append(dialog.message))
+    opened.on("request", lambda asked: requests.append(asked.url))
+    opened.goto(written[0].as_uri())
+    yield opened
+    context.close()
+    assert wrong == []
+    assert {one for one in requests if not one.startswith("data:")} == {written[0].as_uri()}
+
+
+def test_the_verdict_stands_first(page: Page) -> None:
+    assert page.locator("h1").inner_text() == HOSTILE
+    assert page.locator("main p").first.inner_text() == "A GPU is idle while the processors are busy (4 rules fired)"
+    reasons = page.locator(".reason").all_inner_texts()
+    assert [text.split()[0] for text in reasons] == [
+        "CPUBottleneck",
+        "StragglerRank",
+        "CommunicationBound",
+        "LowGPUUtilization",
+    ]
+    assert "Change: move preprocessing off the critical path" in reasons[0]
+
+
+def test_every_plot_is_drawn(page: Page) -> None:
+    plots = page.locator("figure.plot")
+    names = [plot.get_attribute("data-plot") for plot in plots.all()]
+    assert names == ["host-0", "host-1", "steps", "stragglers"]
+    for plot in plots.all():
+        drawing = plot.locator("svg:visible")
+        assert drawing.count() == 1
+        box = drawing.bounding_box()
+        assert box is not None
+        assert box["width"] > 800
+        assert box["height"] > 100
+        marks = drawing.locator("path, rect, image")
+        assert sum(1 for mark in marks.all() if (shape := mark.bounding_box()) and shape["width"] > 20) > 3
+    curves = page.locator("figure[data-plot=host-0] svg:visible path[style*='--line-1']")
+    assert max(len(str(curve.get_attribute("d"))) for curve in curves.all()) > 200  # more than a line in the legend
+    assert page.locator("figure[data-plot=host-0] svg:visible path[style*='--fire']").count() > 0
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map((one) => one.id)")
+    assert len(ids) == len(set(ids))
+
+
+def test_all_text_is_readable(page: Page) -> None:
+    weak = [found for found in page.evaluate(CONTRAST) if found[0] < 4.5]
+    assert weak == []
+
+
+def test_rules_have_evidence_and_figures(page: Page) -> None:
+    rows = page.locator("#CPUBottleneck tbody tr")
+    assert {row.locator("td").first.inner_text() for row in rows.all()} == {"algo-1", "algo-2"}
+    assert "720 of 1200 samples (60 %)" in rows.first.inner_text()
+    states = dict(
+        page.locator("section > .scroll > table > tbody > tr").evaluate_all(
+            "(rows) => rows.filter((row) => row.className).map((row) => [row.cells[0].innerText, row.className])"
+        )
+    )
+    assert states["CPUBottleneck"] == "fired"
+    assert states["IOBottleneck"] == "silent"
+    assert states["Dataloader"] == "not-judged"
+
+
+def test_links_lead_to_logs(page: Page, run: Path) -> None:
+    links = page.locator("section a[href*='logs'], section a[href$='job.json']")
+    assert links.all_inner_texts() == ["job.json", "algo-1.log"]
+    found = page.evaluate("[...document.querySelectorAll('section ul a')].map((one) => one.href)")
+    assert found == [(run / "job.json").as_uri(), (run / "logs" / "algo-1.log").as_uri()]
+
+
+def test_on_a_phone_nothing_is_wider_than_the_screen_and_letters_are_not_shrunk(
+    browser: Browser, written: tuple[Path, Any]
+) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 844}, is_mobile=True)
+    page = context.new_page()
+    page.goto(written[0].as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.locator("svg:visible").count() == 4
+    sizes = page.locator("svg:visible text").evaluate_all(
+        "(texts) => texts.map((text) => [parseFloat(getComputedStyle(text).fontSize), text.getScreenCTM()])"
+        ".map(([size, on]) => size * Math.hypot(on.a, on.b))"
+    )
+    assert min(sizes) > 9
+    context.close()
+
+
+def test_printed_it_has_a_few_pages_on_white(browser: Browser, written: tuple[Path, Any], tmp_path: Path) -> None:
+    context = browser.new_context(color_scheme="dark")
+    page = context.new_page()
+    page.goto(written[0].as_uri())
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    content = page.pdf(format="A4")
+    context.close()
+    assert content.startswith(b"%PDF")
+    assert 2 <= content.count(b"/Type /Page\n") <= 10
+
+
+def test_the_terminal_says_the_same(written: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    said = written[1].stderr
+    assert said.splitlines()[0] == "A GPU is idle while the processors are busy (4 rules fired)"
+    assert "  StragglerRank: rank 3 of algo-2 is 0.05 s later than the median rank" in said
+    assert "Dataloader             not judged: no sampler counted loader processes" in said
+
+
+def test_a_file_for_each_rule_in_the_original_shape(written: tuple[Path, Any], run: Path, report: Any) -> None:
+    folder = written[0].parent / "profiler-reports"
+    content = json.loads((folder / "CPUBottleneck.json").read_text())
+    assert list(content) == ["RuleTriggered", "Violations", "Details", "Datapoints", "RuleParameters"]
+    assert (content["RuleTriggered"], content["Violations"], content["Datapoints"]) == (2, 1440, 2400)
+    assert content["RuleParameters"].startswith("threshold:50\ngpu_threshold:10\ncpu_threshold:90\n")
+    printed = json.loads(report(run, "--json").stdout)
+    assert printed == {path.stem: json.loads(path.read_text()) for path in folder.iterdir()}
