@@ -13,6 +13,12 @@ _MESSAGES = {
     "Training": "All hosts run",
     "Uploading": "Collecting what the hosts left",
 }
+# What the service tells although the request says nothing of it, as it does of the KmsKeyId; SDK v2 attaches with them.
+_UNSAID = {
+    "EnableNetworkIsolation": False,
+    "EnableInterContainerTrafficEncryption": False,
+    "EnableManagedSpotTraining": False,
+}
 # What `shoal run` says of a job that the endpoint cannot know.
 _OF_RUN = ("TrainingStartTime", "TrainingEndTime", "TrainingTimeInSeconds", "FinalMetricDataList")
 
@@ -26,7 +32,9 @@ def described(job: Job) -> dict[str, Any]:
     """Return the answer of DescribeTrainingJob, times as ISO 8601 text."""
     transitions = _transitions(job)
     answer = {
+        **_UNSAID,
         **{key: value for key, value in job.request.items() if key != "Tags"},
+        "OutputDataConfig": {"KmsKeyId": "", **job.request["OutputDataConfig"]},
         "TrainingJobArn": arn(job.name),
         "TrainingJobStatus": job.status,
         "SecondaryStatus": _secondary(job, transitions),

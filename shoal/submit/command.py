@@ -56,6 +56,13 @@ def submit(
     pull_secret: Annotated[
         list[str] | None, typer.Option(help="Kubernetes: a secret to pull the image with.", metavar="NAME")
     ] = None,
+    job_secret: Annotated[
+        bool,
+        typer.Option("--job-secret/--no-job-secret", help="Kubernetes: a Secret that hosts know each other by."),
+    ] = True,
+    network_policy: Annotated[
+        bool, typer.Option("--network-policy", help="Kubernetes: only the job's pods reach the job's pods.")
+    ] = False,
     runtime: Annotated[str, typer.Option(help="Kubernetes: the runtime of a TrainJob.")] = "torch-distributed",
     container: Annotated[str, typer.Option(help="Slurm: pyxis, apptainer or none.")] = "pyxis",
     sbatch: Annotated[
@@ -80,6 +87,8 @@ def submit(
             "node_selector": _pairs("--node-selector", node_selector, "LABEL=VALUE"),
             "service_account": service_account,
             "pull_secret": pull_secret or [],
+            "job_secret": job_secret,
+            "network_policy": network_policy,
             "runtime": runtime,
             "container": container,
             "sbatch": sbatch or [],

@@ -32,6 +32,9 @@ _HONOURED = {
 }
 
 
+JOB_SECRET, JOB_SECRET_FILE = "SHOAL_JOB_SECRET", "SHOAL_JOB_SECRET_FILE"  # where `train` looks for it
+
+
 @dataclass(frozen=True)
 class Portable:
     """A job, the same for every host."""
@@ -47,6 +50,11 @@ class Portable:
     hosts: int
     max_runtime_s: int
     checkpoints: str  # where in the container they lie
+
+    @property
+    def has_secret(self) -> bool:
+        """Whether the job file itself says what the job's secret is."""
+        return JOB_SECRET in self.environment or JOB_SECRET_FILE in self.environment
 
     def config(self, code: str) -> dict[str, str]:
         """Return file name in /opt/ml/input/config -> its text, for hosts that find the script's folder at `code`."""

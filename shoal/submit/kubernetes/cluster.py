@@ -6,7 +6,7 @@ cluster removes them with it.
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ _NOT_FOUND = 404
 _CONFLICT = 409
 _TIMEOUT_S = 60
 _LONGEST_SILENCE_S = 28 * 24 * 3600  # a job's longest run
+# kind of a part -> as the client's functions call it
+_PARTS = {"ConfigMap": "config_map", "Secret": "secret", "NetworkPolicy": "network_policy", "Service": "service"}
 # kind -> API group, version, plural, where in the spec it is suspended
 _APIS: dict[Kind, tuple[str, str, str, tuple[str, ...]]] = {
     "Job": ("batch", "v1", "jobs", ("suspend",)),
@@ -79,6 +81,7 @@ class Cluster:
                 exit_code=3,
             ) from error
         self._core, self._custom = client.CoreV1Api(api), client.CustomObjectsApi(api)
+        self._networking = client.NetworkingV1Api(api)
 
     def create(self, manifests: list[Manifest]) -> None:
         """Create a job: its parts, then itself. If anything is refused, what was created is removed again.
@@ -108,19 +111,22 @@ class Cluster:
             for part in parts:
                 self._own(part, owner)
 
+    def _part(self, verb: str, part: Manifest) -> Callable[..., Any]:
+        """Return the client's function that does something with a part of a job."""
+        api = self._networking if part["kind"] == "NetworkPolicy" else self._core
+        function: Callable[..., Any] = getattr(api, f"{verb}_namespaced_{_PARTS[part['kind']]}")
+        return function
+
     def _create_part(self, part: Manifest) -> None:
-        create = {"ConfigMap": self._core.create_namespaced_config_map, "Service": self._core.create_namespaced_service}
-        create[part["kind"]](self.namespace, part, field_validation="Strict", _request_timeout=_TIMEOUT_S)
+        self._part("create", part)(self.namespace, part, field_validation="Strict", _request_timeout=_TIMEOUT_S)
 
     def _delete_part(self, part: Manifest) -> None:
-        delete = {"ConfigMap": self._core.delete_namespaced_config_map, "Service": self._core.delete_namespaced_service}
         with _sentences(f"removing {part['kind']} {part['metadata']['name']}"):
-            delete[part["kind"]](part["metadata"]["name"], self.namespace, _request_timeout=_TIMEOUT_S)
+            self._part("delete", part)(part["metadata"]["name"], self.namespace, _request_timeout=_TIMEOUT_S)
 
     def _own(self, part: Manifest, owner: Manifest) -> None:
-        patch = {"ConfigMap": self._core.patch_namespaced_config_map, "Service": self._core.patch_namespaced_service}
         body = {"metadata": {"ownerReferences": [owner]}}
-        patch[part["kind"]](part["metadata"]["name"], self.namespace, body, _request_timeout=_TIMEOUT_S)
+        self._part("patch", part)(part["metadata"]["name"], self.namespace, body, _request_timeout=_TIMEOUT_S)
 
     def _create_job(self, job: Manifest) -> Manifest:
         group, version, plural, _suspend = _APIS[job["kind"]]

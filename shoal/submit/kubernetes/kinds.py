@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shoal.submit.kubernetes import pod
+from shoal.submit.kubernetes import pod, protection
 from shoal.submit.kubernetes.options import Options, check_name
 from shoal.submit.portable import Portable
 
@@ -19,6 +19,8 @@ def manifests(job: Portable, options: Options) -> list[Manifest]:
     """
     check_name(job, options.kind)
     parts = [pod.config_map(job, options)]
+    parts += [protection.secret(job, options)] if options.secret else []
+    parts += [protection.network_policy(job, options)] if options.network_policy else []
     if options.kind == "Job":
         return [*parts, _service(job, options), _indexed_job(job, options)]
     if options.kind == "MPIJob":
@@ -26,6 +28,11 @@ def manifests(job: Portable, options: Options) -> list[Manifest]:
     if options.kind == "PyTorchJob":
         return [*parts, _pytorch_job(job, options)]
     return [*parts, _train_job(job, options)]
+
+
+def _environment(job: Portable, options: Options, *more: Manifest) -> list[Manifest]:
+    secret = [protection.secret_variable(job)] if options.secret else []
+    return pod.environment(job, options, *secret, *more)
 
 
 def _metadata(job: Portable, options: Options) -> Manifest:
@@ -43,7 +50,7 @@ def _service(job: Portable, options: Options) -> Manifest:
 
 
 def _indexed_job(job: Portable, options: Options) -> Manifest:
-    env = pod.environment(job, options)
+    env = _environment(job, options)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -68,7 +75,7 @@ def _mpi_job(job: Portable, options: Options) -> Manifest:
     # The names, in full, that the operator's own hostfile has: Open MPI compares them with --host letter by letter.
     names = [f"{job.name}-launcher", *(f"{job.name}-worker-{index}" for index in range(job.hosts - 1))]
     hosts = ",".join(f"{name}.{job.name}.{options.namespace}.svc" for name in names)
-    env = pod.environment(job, options, {"name": "SHOAL_HOSTS", "value": hosts})
+    env = _environment(job, options, {"name": "SHOAL_HOSTS", "value": hosts})
     template = pod.template(job, options, "train", env)
     replicas = {"Launcher": {"replicas": 1, "restartPolicy": "Never", "template": template}}
     if job.hosts > 1:
@@ -92,7 +99,7 @@ def _slots(job: Portable, options: Options) -> int:
 
 
 def _pytorch_job(job: Portable, options: Options) -> Manifest:
-    template = pod.template(job, options, "pytorch", pod.environment(job, options))  # the name the operator looks for
+    template = pod.template(job, options, "pytorch", _environment(job, options))  # the name the operator looks for
     replicas = {"Master": {"replicas": 1, "restartPolicy": "Never", "template": template}}
     if job.hosts > 1:
         replicas["Worker"] = {"replicas": job.hosts - 1, "restartPolicy": "Never", "template": template}
@@ -105,7 +112,7 @@ def _pytorch_job(job: Portable, options: Options) -> Manifest:
 
 
 def _train_job(job: Portable, options: Options) -> Manifest:
-    env = pod.environment(job, options)
+    env = _environment(job, options)
     trainer: Manifest = {"image": job.image, **pod.command(job), "numNodes": job.hosts, "env": env}
     if options.limits:
         trainer["resourcesPerNode"] = {"limits": options.limits}

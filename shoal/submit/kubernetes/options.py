@@ -34,6 +34,8 @@ class Options:
     service_account: str | None
     pull_secrets: tuple[str, ...]
     runtime: str  # of a TrainJob
+    secret: str  # of the job; empty: it has none, or its own
+    network_policy: bool  # only its pods reach its pods
 
 
 def kind_of(text: str) -> Kind:

@@ -1,5 +1,6 @@
 """`--to kubernetes`: the verbs, on manifests and a cluster."""
 
+import secrets
 from functools import partial
 from typing import Any
 
@@ -52,8 +53,9 @@ class Kubernetes:
             raise ShoalError("--output is needed: where the model is to lie, such as pvc://CLAIM/PATH")
         extra: Any = submission.extra
         checkpoints = submission.checkpoints
+        job = portable.portable(submission.job, request)
         return manifests(
-            portable.portable(submission.job, request),
+            job,
             Options(
                 kind=options_.kind_of(extra["kind"]),
                 namespace=self._named,
@@ -65,6 +67,8 @@ class Kubernetes:
                 service_account=extra["service_account"],
                 pull_secrets=tuple(extra["pull_secret"]),
                 runtime=extra["runtime"],
+                secret=secrets.token_hex(32) if extra["job_secret"] and not job.has_secret else "",
+                network_policy=extra["network_policy"],
             ),
         )
 

@@ -1,5 +1,7 @@
 """The run folder of a job on the file system that the nodes share: what they read is put there before, and copied."""
 
+import os
+import secrets
 import shutil
 import tarfile
 import tempfile
@@ -11,6 +13,7 @@ from shoal.errors import ShoalError
 from shoal.job.payload import write_code_archive
 from shoal.job.plan import CODE
 from shoal.submit.portable import Portable
+from shoal.submit.slurm.script import secret_file
 
 _STOPPED = "stopped"  # an empty file: somebody asked for the end
 
@@ -44,6 +47,8 @@ def _fill(run: Path, job: Portable, script: str) -> None:
         (run / name).mkdir(parents=True)
     for name, text in job.config(CODE).items():
         (run / "config" / name).write_text(text)
+    if not job.has_secret:
+        _write_secret(secret_file(run))
     (run / "job.sh").write_text(script)
     if job.code is not None:
         with tempfile.TemporaryFile() as stream:
@@ -53,6 +58,11 @@ def _fill(run: Path, job: Portable, script: str) -> None:
                 # As tarfile's documentation has it: Python 3.11.2, which is Debian 12's, has no filters.
                 archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _path: member)
                 archive.extractall(run / "code")
+
+
+def _write_secret(file: Path) -> None:
+    with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o400), "w") as stream:
+        stream.write(secrets.token_hex(32) + "\n")
 
 
 def mark_stopped(run: Path) -> None:

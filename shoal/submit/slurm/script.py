@@ -11,11 +11,12 @@ from typing import Literal, get_args
 
 from shoal.errors import ShoalError
 from shoal.job.plan import CODE, ML
-from shoal.submit.portable import Portable
+from shoal.submit.portable import JOB_SECRET_FILE, Portable
 
 Container = Literal["pyxis", "apptainer", "none"]
 CONTAINERS: tuple[Container, ...] = get_args(Container)
 _GRACE_S = 120  # as on SageMaker; `train` gives the script 110 of them
+SECRET = "secret"
 _CONFIG = ("hyperparameters.json", "inputdataconfig.json")
 
 
@@ -37,12 +38,24 @@ def script(job: Portable, options: Options) -> str:
         ShoalError: a path or an option cannot stand in it.
     """
     lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in _directives(job, options)), "set -u"]
-    lines += [f"export {name}={shlex.quote(text)}" for name, text in job.environment.items()]
+    lines += [f"export {name}={shlex.quote(text)}" for name, text in _environment(job, options).items()]
     if options.container == "none":
         lines += _bare_host(job, options)
     else:
         lines += _container_host(job, options)
     return "\n".join(lines) + "\n"
+
+
+def _environment(job: Portable, options: Options) -> dict[str, str]:
+    if job.has_secret:
+        return job.environment
+    seen_at = str(secret_file(options.run)) if options.container == "none" else f"{ML}/input/config/{SECRET}"
+    return {**job.environment, JOB_SECRET_FILE: seen_at}
+
+
+def secret_file(run: Path) -> Path:
+    """Return where the job's secret lies on the file system that the nodes share; only its user reads it."""
+    return run / "config" / SECRET
 
 
 def _directives(job: Portable, options: Options) -> list[str]:
@@ -105,7 +118,7 @@ def _container_host(job: Portable, options: Options) -> list[str]:
             "--container-writable --no-container-mount-home",
             f"--container-mounts={shlex.quote(mounts)}",
             # The image's own values of these would win otherwise.
-            f"--container-env={','.join(job.environment)}",
+            f"--container-env={','.join(_environment(job, options))}",
             words,
         ]
     else:
@@ -121,6 +134,7 @@ def _container_host(job: Portable, options: Options) -> list[str]:
 def _mounts(job: Portable, options: Options) -> list[str]:
     run = options.run
     mounts = [(run / "config" / name, f"{ML}/input/config/{name}", ":ro") for name in _CONFIG]
+    mounts += [] if job.has_secret else [(secret_file(run), f"{ML}/input/config/{SECRET}", ":ro")]
     mounts += [(run / "code", CODE, "")] if job.code is not None else []
     mounts += [(run / "model", f"{ML}/model", ""), (run / "output", f"{ML}/output", "")]
     mounts += [(path, f"{ML}/input/data/{name}", ":ro") for name, path in options.channels.items()]

@@ -48,6 +48,8 @@ def test_a_job_reads_from_s3_prints_to_cloudwatch_and_writes_to_s3(endpoint: End
     assert (described["TrainingJobStatus"], described["SecondaryStatus"]) == ("Completed", "Completed")
     for field in ("HyperParameters", "InputDataConfig", "Environment"):
         assert described[field] == wanted[field]
+    assert described["OutputDataConfig"] == {"KmsKeyId": "", **wanted["OutputDataConfig"]}
+    assert described["EnableNetworkIsolation"] is False
     stages = [entry["Status"] for entry in described["SecondaryStatusTransitions"]]
     assert stages == ["Pending", "Starting", "Downloading", "Training", "Uploading", "Completed"]
     assert all(entry["StatusMessage"] and entry["EndTime"] for entry in described["SecondaryStatusTransitions"])

@@ -17,6 +17,8 @@ import yaml
 
 _KINDS = {
     "configmaps": "ConfigMap",
+    "secrets": "Secret",
+    "networkpolicies": "NetworkPolicy",
     "services": "Service",
     "jobs": "Job",
     "mpijobs": "MPIJob",

@@ -53,7 +53,8 @@ def test_pods_of_an_mpi_job(shoal: Shoal, job: JobFile, tmp_path: Path, role: st
 
 
 def test_the_files_are_those_that_train_reads(shoal: Shoal, job: JobFile, tmp_path: Path) -> None:
-    files, _service, made = sent(shoal, job, "Job")
+    objects = {value["kind"]: value for value in sent(shoal, job, "Job")}
+    files, made = objects["ConfigMap"], objects["Job"]
     for name, text in files["data"].items():
         (tmp_path / name).write_text(text)
     (tmp_path / "resourceconfig.json").write_text('{"current_host": "a", "hosts": ["a"]}')

@@ -44,8 +44,9 @@ def ended(code: int, message: str, second: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", ["Job", "MPIJob", "PyTorchJob", "TrainJob"])
 def test_from_submission_to_removal(server: ApiServer, job: JobFile, shoal: Shoal, kind: str) -> None:
-    said = shoal("submit", job.write(), *PLACED, "--kind", kind)
+    said = shoal("submit", job.write(), *PLACED, "--kind", kind, "--network-policy")
     assert said.startswith(f"{kind} digits created in namespace ml")
+    assert {"configmaps", "secrets", "networkpolicies"} <= {plural for plural, _name in server.objects}
     plural = f"{kind.lower()}s"
     made = server.objects[plural, "digits"]
     for (part, _name), value in server.objects.items():
@@ -69,6 +70,10 @@ def test_what_is_sent_is_what_dry_run_prints(server: ApiServer, job: JobFile, sh
     for value in sent:
         del value["metadata"]["uid"]
         value["metadata"].pop("ownerReferences", None)
+    # A new secret each time.
+    texts = [each.pop("stringData")["secret"] for each in (*sent, *printed) if each["kind"] == "Secret"]
+    assert [len(text) for text in texts] == [64, 64]
+    assert texts[0] != texts[1]
     assert sent == printed
 
 

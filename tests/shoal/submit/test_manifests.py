@@ -18,6 +18,7 @@ PLACED = (*TARGET, "--channel", "train=nfs://filer/export/digits")
 EVERYTHING = (
     *("--kind", "Job", "--checkpoints", "hostpath:///mnt/checkpoints", "--limit", "nvidia.com/gpu=8"),
     *("--limit", "memory=64Gi", "--node-selector", "gpu=h100", "--service-account", "trainer", "--pull-secret", "key"),
+    "--network-policy",
 )
 KINDS = ("Job", "MPIJob", "PyTorchJob", "TrainJob")
 
@@ -97,6 +98,43 @@ def test_the_job_s_files(job: JobFile, shoal: Shoal) -> None:
     content = base64.b64decode(files["binaryData"]["sourcedir.tar.gz"])
     with tarfile.open(fileobj=io.BytesIO(content)) as packed:
         assert packed.getnames() == ["train.py"]
+
+
+def containers(value: Any) -> list[dict[str, Any]]:
+    """Return everything in an object that has variables."""
+    if isinstance(value, dict):
+        return [value] * ("env" in value) + [found for each in value.values() for found in containers(each)]
+    return [found for each in value for found in containers(each)] if isinstance(value, list) else []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_host_knows_the_job_s_secret(job: JobFile, shoal: Shoal, kind: str) -> None:
+    sent = objects(shoal("submit", job.write(), *PLACED, "--kind", kind))
+    reference = {"secretKeyRef": {"name": sent["Secret"]["metadata"]["name"], "key": "secret"}}
+    found = containers(sent[kind])
+    assert len(found) == (2 if kind in ("MPIJob", "PyTorchJob") else 1)
+    for each in found:
+        assert {"name": "SHOAL_JOB_SECRET", "valueFrom": reference} in each["env"]
+
+
+def test_a_job_without_a_secret_or_with_its_own_gets_none(job: JobFile, shoal: Shoal) -> None:
+    text = shoal("submit", job.write(), *PLACED, "--no-job-secret")
+    assert "Secret" not in objects(text)
+    assert "JOB_SECRET" not in text
+    job.request["Environment"]["SHOAL_JOB_SECRET_FILE"] = "/mine"
+    text = shoal("submit", job.write(), *PLACED)
+    assert "Secret" not in objects(text)
+    assert text.count("JOB_SECRET") == 1
+
+
+def test_only_pods_of_the_job_reach_its_pods(job: JobFile, shoal: Shoal) -> None:
+    assert "NetworkPolicy" not in objects(shoal("submit", job.write(), *PLACED))
+    sent = objects(shoal("submit", job.write(), *PLACED, "--network-policy"))
+    labels = sent["Job"]["spec"]["template"]["metadata"]["labels"]
+    policy = sent["NetworkPolicy"]["spec"]
+    assert policy["podSelector"]["matchLabels"] == labels
+    assert policy["ingress"] == [{"from": [{"podSelector": {"matchLabels": labels}}]}]
+    assert policy["policyTypes"] == ["Ingress"]
 
 
 def test_mpi_hosts_are_those_of_the_operator_s_hostfile(job: JobFile, shoal: Shoal) -> None:

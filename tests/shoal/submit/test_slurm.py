@@ -25,6 +25,8 @@ assert sys.argv[1:] == ["--lr", "0.1"], sys.argv
 model = pathlib.Path(os.environ["SM_MODEL_DIR"])
 (model / f"rank-{rank}").write_text((channel / "x").read_text() + os.environ["WORLD_SIZE"])
 print(f"rank {rank} on", os.environ["SM_CURRENT_HOST"], os.environ["PRICE"])
+assert "SHOAL_JOB_SECRET_FILE" not in os.environ
+print("secret of ranks:", os.environ["SMDDP_JOB_SECRET"])
 """
 FAILS = """
 import os, sys
@@ -101,6 +103,12 @@ def test_a_job_of_two_nodes(slurm: JobFile, shoal: Shoal) -> None:
         assert f"{node} | rank {rank} on {node} $(HOME) $5" in "\n".join(lines)
         assert (run_folder(slurm) / "model" / f"rank-{rank}").read_text() == "hello 2"
     assert (run_folder(slurm) / "output" / "success").exists()
+    secret = run_folder(slurm) / "config" / "secret"
+    assert (secret.stat().st_mode & 0o777, len(secret.read_text().strip())) == (0o400, 64)
+    of_ranks = [line.rpartition("secret of ranks: ")[2] for line in lines if "secret of ranks: " in line]
+    assert len(of_ranks) == len(NODES)
+    assert len(set(of_ranks)) == 1
+    assert secret.read_text().strip() not in "\n".join(lines)
 
 
 def test_a_job_that_fails(slurm: JobFile, shoal: Shoal) -> None:
@@ -160,17 +168,26 @@ PLACED = (*TO, "--dry-run", "--output", "/fs/runs", "--channel", "train=/fs/data
 def test_a_container_of_pyxis(job: JobFile, shoal: Shoal) -> None:
     text = shoal("submit", job.write(), *PLACED, "--checkpoints", "/fs/saved")
     assert "--container-image='registry.example#train:1'" in text
-    assert "--container-env=PRICE,EMPTY,TRAINING_JOB_NAME" in text
+    assert "--container-env=PRICE,EMPTY,TRAINING_JOB_NAME,SHOAL_JOB_SECRET_FILE" in text
+    assert "export SHOAL_JOB_SECRET_FILE=/opt/ml/input/config/secret\n" in text
     mounts = text.partition("--container-mounts=")[2].split()[0].split(",")
     assert mounts == [
         "/fs/runs/digits/config/hyperparameters.json:/opt/ml/input/config/hyperparameters.json:ro",
         "/fs/runs/digits/config/inputdataconfig.json:/opt/ml/input/config/inputdataconfig.json:ro",
+        "/fs/runs/digits/config/secret:/opt/ml/input/config/secret:ro",
         "/fs/runs/digits/code:/opt/ml/code",
         "/fs/runs/digits/model:/opt/ml/model",
         "/fs/runs/digits/output:/opt/ml/output",
         "/fs/data:/opt/ml/input/data/train:ro",
         "/fs/saved:/opt/ml/checkpoints",
     ]
+
+
+def test_a_job_with_a_secret_of_its_own_gets_no_other(job: JobFile, shoal: Shoal) -> None:
+    job.request["Environment"]["SHOAL_JOB_SECRET"] = "mine"
+    text = shoal("submit", job.write(), *PLACED)
+    assert "SHOAL_JOB_SECRET_FILE" not in text
+    assert "config/secret" not in text
 
 
 @pytest.mark.parametrize(
