@@ -1,4 +1,4 @@
-"""A server that speaks the API of S3, on loopback, and a bucket in it."""
+"""A server that speaks the API of S3, on loopback or an address of this machine, and a bucket in it."""
 
 import os
 from collections.abc import Iterator
@@ -43,9 +43,9 @@ class Bucket:
 
 
 @contextmanager
-def s3_server() -> Iterator[str]:
-    """Run the server; yield its address."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+def s3_server(address: str = "127.0.0.1") -> Iterator[str]:
+    """Run the server; yield its URL."""
+    server = ThreadedMotoServer(ip_address=address, port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
     try:
