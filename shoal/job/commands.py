@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shoal import console, engine
+from shoal import console
 from shoal.errors import ShoalError
 from shoal.job import code, limits, local, spec, template
 from shoal.job.limits import Limits
@@ -95,6 +95,7 @@ def run(
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # as it is for a command that a script puts in the background
         signal.signal(signal.SIGINT, _leave)  # until the job listens itself: nothing has been started or written
     # Imported here: `validate` needs no Docker SDK, and other verbs none of this.
+    from shoal import engine
     from shoal.job import docker_hosts
     from shoal.job.run import JobRun, Settings
 

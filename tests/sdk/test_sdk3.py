@@ -64,15 +64,15 @@ def test_mpi_on_one_host_with_requirements(fit3: Fit, source: Source) -> None:
 
 
 def test_mpi_on_two_hosts(fit3: Fit, source: Source) -> None:
-    """Its driver starts as many ranks in all as it was told for each host, here laid out one a host."""
+    """Its driver starts as many ranks in all as it was told for each host; the option corrects it."""
     ended = fit3(
         code(source(**{"train.py": MPI, "greeting.py": "WORD = ''"})),
         hosts=2,
         launcher="mpi",
-        options={"process_count_per_node": 2, "mpi_additional_options": ["--map-by", "node"]},
+        options={"process_count_per_node": 2, "mpi_additional_options": ["-np", "4"]},
     )
     assert not ended.error, ended.log
-    assert [json.loads(text) for text in ended.model.values()] == [[["0", "0"], ""]] * 2
+    assert [json.loads(text) for text in ended.model.values()] == [[["0", "1", "0", "1"], ""]] * 4
 
 
 def test_a_script_that_fails(fit3: Fit, source: Source) -> None:

@@ -29,7 +29,7 @@ To = Annotated[
         "--to",
         metavar="REGISTRY",
         envvar="SHOAL_REGISTRY",
-        help="HOST[:PORT][/PREFIX], or `ecr`: the registry of this account and region",
+        help="HOST\\[:PORT]\\[/PREFIX], or `ecr`: the registry of this account and region",
     ),
 ]
 _WORDS = {"push": "push", "create": "new tag", "move": "move tag", "keep": "there already"}

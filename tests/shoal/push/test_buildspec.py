@@ -72,9 +72,10 @@ def unknown(command: str, makefile: str) -> str | None:
         return f"neither make nor shoal: {program}"
     group = typer.main.get_command(app)
     assert isinstance(group, TyperGroup)
-    if words[0] not in group.commands:
+    verb = group.get_command(typer.Context(group), words[0])
+    if verb is None:
         return f"shoal: no verb {words[0]}"
-    options = {option for parameter in group.commands[words[0]].params for option in parameter.opts}
+    options = {option for parameter in verb.params for option in parameter.opts}
     return next((f"{words[0]}: no option {word}" for word in words[1:] if word[0] == "-" and word not in options), None)
 
 
