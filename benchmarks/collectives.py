@@ -84,7 +84,7 @@ def _request(options: argparse.Namespace) -> Request:
         operations,
         [bytes_of(word) for word in (options.sizes or (QUICK_SIZES if quick else SIZES)).split(",")],
         peers_of(options, PEERS),
-        Effort(rounds_of(options), 0.1 if quick else 0.3),
+        Effort(rounds_of(options), 0.1 if quick else 0.3, options.wait),
         options.cache,
         settings_of(options),
     )

@@ -39,6 +39,7 @@ class Request:
     libraries: list[Library]
     hosts: list[int]
     rounds: int
+    wait: float
     cache: Path
     options: dict[str, str]
 
@@ -74,7 +75,7 @@ def _request(options: argparse.Namespace) -> Request:
     # One host first: what more hosts take is compared with it.
     hosts = sorted({1, *(int(word) for word in words)})
     libraries = peers_of(options, LIBRARIES)
-    return Request(parts, libraries, hosts, rounds_of(options), options.cache, settings_of(options))
+    return Request(parts, libraries, hosts, rounds_of(options), options.wait, options.cache, settings_of(options))
 
 
 def train(request: Request, layout: Layout, model: Network, folder: Path, say: Say, *, exposed: bool) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def train(request: Request, layout: Layout, model: Network, folder: Path, say: S
         rate = machine.goodput(net) if layout.hosts > 1 else 0.0
         training = Training(Place(layout, net, Cache(request.cache), request.options), model, say)
         with training.started(chosen, folder):
-            training.measure(request.rounds, 2, exposed=exposed)
+            training.measure(request.rounds, 2, wait=request.wait, exposed=exposed)
         return {
             "layout": layout.name,
             "link_bytes_per_second": round(rate),

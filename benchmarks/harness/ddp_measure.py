@@ -82,10 +82,13 @@ class Training:
             return
         self.jobs[library.name] = job
 
-    def measure(self, rounds: int, steps: int, *, exposed: bool) -> None:
-        """`rounds` turns of `steps` steps for each library, and as many without synchronisation if `exposed`."""
+    def measure(self, rounds: int, steps: int, *, wait: float, exposed: bool) -> None:
+        """`rounds` turns of `steps` steps for each library, and as many without synchronisation if `exposed`.
+
+        Each turn waits at most `wait` seconds for others to leave the machine alone.
+        """
         for number in range(rounds):
-            machine.wait_until_quiet(5.0)
+            machine.wait_until_quiet(wait)
             for name in list(self.jobs):
                 try:
                     self._turn(name, steps, exposed=exposed)

@@ -20,17 +20,20 @@ from harness.results import Cell, Round
 
 Say = Callable[[str], None]
 _SMALL = 64 << 10
-_QUIET_LIMIT_SECONDS = 15.0
 _LATE_SECONDS = 0.2
 _LATE_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure. `seconds` is the time for one library, size and round; long operations take more."""
+    """How long to measure. `seconds` is the time for one library, size and round; long operations take more.
+
+    A round waits at most `wait` seconds for others to leave the machine alone.
+    """
 
     rounds: int
     seconds: float
+    wait: float
 
     def split(self, estimate: float) -> tuple[int, int]:
         """(iterations in a batch, batches) for an operation that takes about `estimate` seconds."""
@@ -139,7 +142,7 @@ class Field:
 
     def round(self, operation: str, size: int, number: int, effort: Effort, link_rate: float) -> Round:
         """Every library once, in an order that turns from round to round."""
-        busy = machine.wait_until_quiet(_QUIET_LIMIT_SECONDS)
+        busy = machine.wait_until_quiet(effort.wait)
         before = machine.caches(self.place.cache)
         result = Round(c2c_nanoseconds=[before.nanoseconds], labels=[before.label], busy=busy)
         turn = number % max(1, len(self.entrants))

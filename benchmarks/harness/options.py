@@ -27,15 +27,22 @@ def default_cache() -> Path:
 def add_common(
     parser: argparse.ArgumentParser, peers: Sequence[Named], *, rounds: str, quick: str, output: str
 ) -> None:
-    """Add --peers, --rounds, --quick, --set, --json, --output and --cache; the texts say what each benchmark does."""
+    """Add the options that all of them have; the texts say what each benchmark does."""
     add = parser.add_argument
     add("--peers", help=f"libraries beside smddp (default: all): {', '.join(peer.name for peer in peers)}")
     add("--rounds", type=int, help=f"{rounds} (default: 5)")
+    add_wait(parser)
     add("--quick", action="store_true", help=quick)
     add("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of smddp (SMDDP_...), repeatable")
     add("--json", action="store_true", help="only the JSON line on stdout, no tables")
     add("--output", type=Path, help=output)
     add("--cache", type=Path, default=default_cache(), help="folder for what is compiled")
+
+
+def add_wait(parser: argparse.ArgumentParser) -> None:
+    """Add --wait: tests, which want no figures, take 0."""
+    text = "a round waits at most so long for others to leave the machine alone (default: %(default)s)"
+    parser.add_argument("--wait", type=float, default=15.0, metavar="SECONDS", help=text)
 
 
 def rounds_of(options: argparse.Namespace) -> int:

@@ -19,7 +19,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "collectives.py"
 
 
 def start(*arguments: str, cache: Path, **env: str) -> subprocess.Popen[str]:
-    argv = [sys.executable, str(SCRIPT), "--cache", str(cache), *arguments]
+    argv = [sys.executable, str(SCRIPT), "--cache", str(cache), "--wait", "0", *arguments]
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **env})
 
 

@@ -38,7 +38,7 @@ def say(text: str) -> None:
 
 
 def run_with(peers: list[Gloo], cache: Path, folder: Path, sizes: list[int]) -> dict[str, object]:
-    request = collectives.Request([Layout(1, 2)], ["all_reduce"], sizes, list(peers), Effort(1, 0.01), cache, {})
+    request = collectives.Request([Layout(1, 2)], ["all_reduce"], sizes, list(peers), Effort(1, 0.01, 0), cache, {})
     return collectives.measure(request, layout_named("1x2")[0], "all_reduce", sizes, folder, say)
 
 

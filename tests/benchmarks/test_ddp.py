@@ -17,7 +17,7 @@ RATE = 119e6
 
 
 def finished(*arguments: str, cache: Path) -> tuple[int, list[str], str]:
-    argv = [sys.executable, str(SCRIPT), "--cache", str(cache), *arguments]
+    argv = [sys.executable, str(SCRIPT), "--cache", str(cache), "--wait", "0", *arguments]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=280)
     return done.returncode, done.stdout.splitlines(), done.stderr
 
