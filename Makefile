@@ -71,6 +71,10 @@ test-entrypoint: ## Tests of `train` alone, on hosts that are namespaces of this
 test-report: venv ## Tests of `shoal report` alone: rules, reader, the page in Chromium
 	@$(VENV)/pytest -q tests/shoal/report
 
+.PHONY: test-jobs
+test-jobs: ## Tests of jobs alone: run, submit, serve, advise, and every example on the real image
+	@scripts/test-jobs.sh $(TEST_PACKAGES)
+
 .PHONY: matrix torch-suite torch-headers torch-releases
 matrix: venv ## Build smddp for the torch and Python of every row of versions.yaml and run its collectives (ROWS=)
 	@$(VENV)/python tests/smddp/matrix.py $(ROWS)

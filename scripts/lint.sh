@@ -28,9 +28,11 @@ check env MYPYPATH=modelparallel/python mypy --no-error-summary --allow-untyped-
     --no-warn-unused-ignores --disable-error-code=misc --disable-error-code=union-attr tests/modelparallel
 check env MYPYPATH=entrypoint/src mypy --no-error-summary tests/entrypoint
 check env MYPYPATH=benchmarks mypy --no-error-summary tests/benchmarks
-# An example's modules import one another by bare name, as they do in the container.
+# An example's modules import one another by bare name, as they do in the container. They are there to be copied, so they carry
+# no marks for what torch leaves untyped (`loss.backward()`).
 for folder in examples/*/; do
-    check env MYPYPATH="${folder}source:modelparallel/python" mypy --no-error-summary "$folder"
+    check env MYPYPATH="${folder}source:modelparallel/python" mypy --no-error-summary --allow-untyped-calls \
+        --no-warn-unused-ignores --disable-error-code=var-annotated "$folder"
 done
 git ls-files 'smddp_core/*.cpp' 'smddp_core/*.hpp' 'benchmarks/*.cpp' 'benchmarks/*.hpp' | check xargs -r clang-format --dry-run --Werror
 git ls-files '*.sh' .ci/run | check xargs -r shellcheck --external-sources --source-path=SCRIPTDIR

@@ -1,4 +1,4 @@
-"""The stages of `make test`, with programs that only say they were called: what runs, when it fails, what it leaves."""
+"""The stages of `make test` and `make test-jobs`, with programs that only say they were called: what runs, and when."""
 
 import shutil
 import signal
@@ -20,13 +20,13 @@ PYTESTS = [
 
 
 class Clone:
-    """A folder with test.sh, and programs that write down that they were called."""
+    """A folder with the scripts, and programs that write down that they were called."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.log = root, root / "called"
         (root / "scripts").mkdir()
         (root / ".venv/bin").mkdir(parents=True)
-        for name in ("test.sh", "lib.sh"):
+        for name in ("test.sh", "test-jobs.sh", "lib.sh"):
             shutil.copy(SCRIPTS / name, root / "scripts")
         for name in ("venv.sh", "engine.sh", "lint.sh", "test-core.sh"):
             self.program(f"scripts/{name}")
@@ -38,9 +38,9 @@ class Clone:
         (self.root / path).write_text(SAY.format(log=self.log) + then + "\n")
         (self.root / path).chmod(0o755)
 
-    def start(self) -> subprocess.Popen[str]:
+    def start(self, script: str = "test.sh") -> subprocess.Popen[str]:
         pipe = subprocess.PIPE
-        return subprocess.Popen([self.root / "scripts/test.sh"], stdout=pipe, stderr=pipe, text=True)
+        return subprocess.Popen([self.root / "scripts" / script], stdout=pipe, stderr=pipe, text=True)
 
     @property
     def called(self) -> list[str]:
@@ -105,3 +105,23 @@ def test_who_is_stopped_stops_the_build(clone: Clone) -> None:
     assert process.returncode == 143
     clone.until_called("stopped")
     assert "engine.sh stop" in clone.called
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_tests_of_jobs_run_where_their_folders_are(clone: Clone, code: int) -> None:
+    for folder in ("tests/shoal/job", "tests/shoal/image", "tests/e2e"):
+        (clone.root / folder).mkdir(parents=True)
+    clone.program(".venv/bin/pytest", f"exit {code}")
+    process = clone.start("test-jobs.sh")
+    process.communicate(timeout=60)
+    assert process.returncode == code
+    tests = "pytest -q --durations=10 tests/shoal/job tests/e2e"
+    assert clone.called == ["venv.sh ", "engine.sh start", "shoal build 2.13-cpu", tests, "engine.sh stop"]
+
+
+def test_without_the_image_no_job_is_tested(clone: Clone) -> None:
+    clone.program(".venv/bin/shoal", "exit 3")
+    process = clone.start("test-jobs.sh")
+    process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert clone.called == ["venv.sh ", "engine.sh start", "shoal build 2.13-cpu", "engine.sh stop"]

@@ -96,7 +96,7 @@ def main() -> None:
         server = Server(options.learning_rate)
         print(f"before: accuracy {accuracy(server.model):.4f}", flush=True)
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    rpc.init_rpc(f"{ROLE}{INDEX}", rank=rank, world_size=world_size)  # type: ignore[no-untyped-call]
+    rpc.init_rpc(f"{ROLE}{INDEX}", rank=rank, world_size=world_size)
     if ROLE == "worker":
         work(options.steps, options.batch_size)
     rpc.shutdown()  # waits until every process has come here; until then the server answers

@@ -1,4 +1,4 @@
-"""Every example's job.json is one that `shoal run` takes, but for channels that are prepared first."""
+"""Every job file of the examples is one that `shoal run` takes, but for channels that are prepared first."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ import pytest
 
 from shoal.job import local, spec
 
-EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*/job.json"))
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*/*.json"))
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=[path.parent.name for path in EXAMPLES])
+@pytest.mark.parametrize("path", EXAMPLES, ids=[f"{path.parent.name}/{path.stem}" for path in EXAMPLES])
 def test_an_example_s_job_is_valid(path: Path) -> None:
     job = spec.load(path)
     assert spec.problems(job.request) == []
