@@ -11,11 +11,12 @@ import pytest
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 SAY = '#!/bin/sh\necho "$(basename "$0") $*" >>"{log}"\n'
-FOLDERS = ("tests/images", "tests/shoal", "tests/e2e", "tests/benchmarks/test_images.py")
+FOLDERS = ("tests/images", "tests/shoal", "tests/e2e", "tests/sdk", "tests/benchmarks/test_images.py")
 # The two runs: what needs the engine, and all the rest.
+OPTIONS = "-q --durations=10 --override-ini=cache_dir=.shoal/pytest"
 PYTESTS = [
-    f"pytest -q --durations=10 {' '.join(FOLDERS)}",
-    f"pytest -q --durations=10 {' '.join(f'--ignore={folder}' for folder in FOLDERS)}",
+    f"pytest {OPTIONS}-engine {' '.join(FOLDERS)}",
+    f"pytest {OPTIONS}-others {' '.join(f'--ignore={folder}' for folder in FOLDERS)}",
 ]
 
 
