@@ -79,6 +79,11 @@ class Collector:
             if len(notes) > _SHOWN_NOTES:
                 self._progress.note(f"{target.name}: {len(notes) - _SHOWN_NOTES} more were left out")
 
+        if self._plan.environment.get("SHOAL_PROFILE") == "1":
+            # Every host's files have its own name: they lie side by side, as in S3.
+            streams = self._streams(hosts, f"{ML}/output/profiler")
+            write_folder(self._plan.run_folder / "profiler-output", streams, self._still_wanted)
+
     def _streams(self, hosts: Hosts, folder: str) -> Iterator[tuple[str, Iterator[bytes]]]:
         for host in self._plan.hosts:
             stream = hosts.read_folder(host.name, folder)

@@ -96,7 +96,7 @@ def heat(seen: Observed) -> Heat | None:
     late = lateness(seen.steps)
     if late.is_empty():
         return None
-    usual = number(late["own"].median()) or 1.0
+    usual = number((late["own"] - late["late"]).median()) or 1.0
     width = _width(seen, HEAT_SLICES)
     at = ((pl.col("Timestamp") - seen.began) / width).floor().cast(pl.Int64).alias("at")
     cells = late.group_by("NodeId", "Rank", at).agg(100 * pl.col("late").mean() / usual)

@@ -41,7 +41,7 @@ def profiler_folder(run: Path) -> Path:
             return folder
     raise ShoalError(
         f"{run}: nothing was measured in this run: no profiler-output/{SYSTEM} and no profiler-output/{STEP_FILES}:"
-        " docs/report.md says what writes them"
+        " run the job with SHOAL_PROFILE=1 in its Environment"
     )
 
 

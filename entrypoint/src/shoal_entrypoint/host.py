@@ -52,6 +52,10 @@ def run(
         from shoal_entrypoint import intermediate  # few jobs want it, and each import costs milliseconds
 
         intermediate.start(job.s3_output, job, paths, supervisor, environ)
+    if environ.get("SHOAL_PROFILE") == "1":
+        from shoal_entrypoint.profile.start import start as profile  # nothing of it unless it is asked for
+
+        profile(resource, paths, supervisor, environ)
     if work.uses_mpi:
         # Here rather than in the environment of mpirun, whose command lines everybody on a host can read.
         handed_on = secret.for_ranks(environ)

@@ -60,6 +60,11 @@ class Paths(NamedTuple):
         return self.output / "intermediate"
 
     @property
+    def profiler(self) -> Path:
+        """What the hardware did, where that is measured."""
+        return self.output / "profiler"
+
+    @property
     def failure(self) -> Path:
         """The failure file; the platform shows its first 1024 characters."""
         return self.output / "failure"

@@ -132,7 +132,7 @@ class Supervisor:
             stdin.close()
         left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
         if not self.wait(lambda: all(service.returncode is not None for service in self._services), timeout=left):
-            log("gave up waiting for the upload of intermediate output")
+            log("gave up waiting for what runs beside the job (uploads, measurements)")
         self._services.clear()
         self._kill()
 

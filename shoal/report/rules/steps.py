@@ -200,9 +200,11 @@ def lateness(steps: pl.DataFrame) -> pl.DataFrame:
     A late rank waits least in collectives: with the waiting left out, its step is the longest.
     """
     own = steps.with_columns(own=pl.col("Seconds") - pl.col("CollectiveSeconds").fill_null(0.0))
-    return own.with_columns(
-        late=pl.col("own") - pl.col("own").median().over("Step"), ranks=pl.col("Rank").n_unique().over("Step")
-    ).filter(pl.col("ranks") > 1)
+    # The lower one: of two ranks, the faster.
+    usual = pl.col("own").quantile(0.5, "lower").over("Step")
+    return own.with_columns(late=pl.col("own") - usual, ranks=pl.col("Rank").n_unique().over("Step")).filter(
+        pl.col("ranks") > 1
+    )
 
 
 def straggler_rank(seen: Observed, given: p.StragglerRank) -> Outcome:
@@ -212,7 +214,7 @@ def straggler_rank(seen: Observed, given: p.StragglerRank) -> Outcome:
     if late.is_empty():
         why = NO_STEPS if seen.steps.is_empty() else "one rank alone marked steps"
         return Outcome("StragglerRank", about, numbers, why_not=why)
-    usual = number(late["own"].median())
+    usual = number((late["own"] - late["late"]).median())
     marked = late.with_columns(violates=pl.col("late") > usual * given.late / 100)
     ranks = marked.group_by(_RANK).agg(
         pl.len().alias("steps"),
