@@ -15,7 +15,7 @@ import platform
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from harness import machine, program, report
 from harness.build import Cache, UnavailableError
-from harness.options import default_cache
+from harness.options import add_wait, default_cache
 from harness.two_hosts import (
     JOBS,
     Job,
@@ -40,7 +40,6 @@ OURS, THEIRS, FIT = "shoal run", "SDK", "SDK, fit alone"
 _IMAGE = "pytorch-training:2.13.0-cpu-py311-debian12-sagemaker"
 _ROUNDS, _QUICK = 7, 5
 _WARM_UP = 1
-_QUIET_LIMIT_SECONDS = 15.0
 _TARGET_SECONDS = 6.0  # issue 7, point 7
 
 Say = Callable[[str], None]
@@ -56,7 +55,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--job", default=",".join(names), help="several by commas (default: %(default)s)")
     add("--image", default=_IMAGE, help="an image of the engine (default: %(default)s)")
     add("--rounds", type=int, help=f"of both sides (default: {_ROUNDS})")
-    add("--quick", action="store_true", help=f"{_QUICK} rounds, and no waiting until the machine is quiet")
+    add("--quick", action="store_true", help=f"{_QUICK} rounds")
+    add_wait(parser)
     add("--json", action="store_true", help="only the JSON line on stdout, no table")
     add("--output", type=Path, help="append the JSON line to this file")
     add("--cache", type=Path, default=default_cache(), help="folder for what is installed")
@@ -72,7 +72,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def in_turns(
-    job: Job, sides: dict[str, Run], rounds: int, before: Callable[[str], float]
+    job: Job, sides: Mapping[str, Run], rounds: int, before: Callable[[str], float]
 ) -> tuple[dict[str, list[Ran]], float]:
     """Each side once a round, in an order that turns, after rounds that are not counted: both meet the same machine.
 
@@ -141,14 +141,14 @@ def measure(options: argparse.Namespace, say: Say) -> list[Figure]:
     """All jobs, one after another."""
     say("installing the SDK, if it is not there yet (half a minute)")
     python = sdk_environment(Cache(options.cache))
-    sides: dict[str, Run] = {
+    sides: Mapping[str, Run] = {
         OURS: lambda job, folder: by_shoal(job, options.image, folder),
         THEIRS: lambda job, folder: by_sdk(job, options.image, folder, python),
     }
 
     def before(what: str) -> float:
         say(what)
-        return machine.busy_share() if options.quick else machine.wait_until_quiet(_QUIET_LIMIT_SECONDS)
+        return machine.wait_until_quiet(options.wait)
 
     with network_as_it_was():
         return [figure(job, *in_turns(job, sides, options.rounds, before)) for job in options.job]

@@ -27,7 +27,7 @@ check env MYPYPATH=modelparallel/python mypy --no-error-summary --explicit-packa
 check env MYPYPATH=modelparallel/python mypy --no-error-summary --allow-untyped-calls --allow-untyped-decorators --no-warn-return-any \
     --no-warn-unused-ignores --disable-error-code=misc --disable-error-code=union-attr tests/modelparallel
 check env MYPYPATH=entrypoint/src mypy --no-error-summary tests/entrypoint
-check env MYPYPATH=benchmarks mypy --no-error-summary tests/benchmarks
+check env MYPYPATH=benchmarks:tests/sdk mypy --no-error-summary tests/benchmarks
 # An example's modules import one another by bare name, as they do in the container. They are there to be copied, so they carry
 # no marks for what torch leaves untyped (`loss.backward()`).
 for folder in examples/*/; do

@@ -16,7 +16,7 @@ began=$(date +%s)
 stage() { say "[$(($(date +%s) - began)) s] $*"; }
 
 # All that make or remove images, so that only one at a time does: a list of them fails where one goes meanwhile.
-with_engine="tests/images tests/shoal tests/e2e tests/sdk tests/benchmarks/test_images.py"
+with_engine="tests/images tests/shoal tests/e2e tests/sdk tests/benchmarks/test_images.py tests/benchmarks/test_jobs.py"
 background=
 # shellcheck disable=SC2317,SC2329 # the traps call it
 finish() {
