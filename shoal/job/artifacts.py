@@ -15,6 +15,8 @@ from typing import IO, cast
 
 # Weights hardly compress, and one core at level 9 takes minutes a gigabyte.
 _COMPRESSION = 1
+UNFINISHED = ".shoal-unfinished"  # ends the name of what is being written
+_LONGEST_PREFIX = 128  # a file's own name may be as long as a name can be
 
 
 @dataclass
@@ -82,7 +84,7 @@ def write_folder(
 
     Links are left out: a folder in S3 has none.
     """
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as draft:
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.", suffix=UNFINISHED) as draft:
         notes = write_archive(Path(draft, "all.tar.gz"), folders, still_wanted)
         content = Path(draft, target.name)
         content.mkdir()
@@ -112,19 +114,22 @@ class finished_or_absent:  # noqa: N801 - reads as what it promises
         self._target = target
 
     def __enter__(self) -> IO[bytes]:
-        self._file = tempfile.NamedTemporaryFile(dir=self._target.parent, prefix=f".{self._target.name}.", delete=False)
+        self._file = tempfile.NamedTemporaryFile(
+            dir=self._target.parent, prefix=f".{self._target.name[:_LONGEST_PREFIX]}.", suffix=UNFINISHED, delete=False
+        )
         return cast("IO[bytes]", self._file)
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._file.close()
         temporary = Path(self._file.name)
-        if kind is not None:
-            temporary.unlink()
-            return
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)  # a temporary file is private; a result is as any other file of the user
-        temporary.rename(self._target)
+        try:
+            self._file.close()  # writes what is left, and may find the disk full
+            if kind is None:
+                umask = os.umask(0)
+                os.umask(umask)
+                temporary.chmod(0o666 & ~umask)  # a temporary file is private; a result is as any other of the user
+                temporary.rename(self._target)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def first_file(chunks: Iterable[bytes]) -> bytes:

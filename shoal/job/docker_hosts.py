@@ -5,10 +5,11 @@ a killed `shoal` left behind can be told from what a living one is using.
 """
 
 import contextlib
+import json
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import IO, Any, cast
-from urllib.parse import urlparse
+from urllib.parse import unquote, urlparse
 
 import docker
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound, NullResource
@@ -18,14 +19,16 @@ from docker.types import Mount as BindMount
 from requests.exceptions import RequestException
 
 from shoal.errors import ShoalError
-from shoal.job import owner, payload, staging
+from shoal.job import abandoned, owner, payload, staging
 from shoal.job.limits import NO_LIMITS, Limits
 from shoal.job.link_rate import limit_link
 from shoal.job.plan import CODE, Host, Mount, Plan
+from shoal.job.spec import FILE_SCHEME
 
 JOB_LABEL = "shoal.job"
 OWNER_LABEL = "shoal.owner"
 STAGING_LABEL = "shoal.staging"  # of the network: the folder that is removed with it
+KEPT_LABEL = "shoal.kept"  # of the network: other folders of this machine that the job writes to
 _CONFLICT = 409  # a name is in use; to kill: it is not running
 _NO_FOLDER = (400, 500)  # what the engine answers where a file, or a link to nowhere, is
 _BUSY = (403, 409)  # to remove: a network has containers; a container is being removed
@@ -63,7 +66,12 @@ class Hosts:
         Raises:
             NameInUseError: it is already.
         """
-        labels = {**self._labels, STAGING_LABEL: str(self._plan.run_folder / staging.FOLDER)}
+        kept = [unquote(urlparse(each.uri).path) for each in self._plan.kept if each.uri.startswith(FILE_SCHEME)]
+        labels = {
+            **self._labels,
+            STAGING_LABEL: str(self._plan.run_folder / staging.FOLDER),
+            KEPT_LABEL: json.dumps(kept),
+        }
         with _name_in_use(self._plan.name):
             self._network = self._client.networks.create(
                 f"shoal-{self._plan.name}",
@@ -240,9 +248,9 @@ def sweep(client: docker.DockerClient) -> list[str]:
             labels = thing.attrs.get("Labels") or thing.attrs.get("Config", {}).get("Labels") or {}
             if owner.is_gone(labels.get(OWNER_LABEL, "")):
                 jobs.add(str(labels.get(JOB_LABEL, thing.name)))
+                # Before the network goes, which says where it is: this process may be killed as well.
+                abandoned.tidy(labels.get(STAGING_LABEL, ""), labels.get(KEPT_LABEL, ""))
                 _remove(thing)
-                if (folder := staging.abandoned(labels.get(STAGING_LABEL, ""))) is not None:
-                    staging.clear(folder)
     return sorted(jobs)
 
 

@@ -15,7 +15,7 @@ from typing import IO, Any, cast
 from urllib.parse import quote, unquote
 
 from shoal.errors import ShoalError
-from shoal.job.artifacts import finished_or_absent
+from shoal.job.artifacts import UNFINISHED, finished_or_absent
 
 _S3_SCHEME = "s3://"
 _NOT_FOUND, _FORBIDDEN = 404, 403
@@ -168,6 +168,8 @@ class Objects:
             for folder, folders, names in os.walk(root, followlinks=False):
                 folders.sort()
                 for name in names:
+                    if name.endswith(UNFINISHED):  # by another job, or one that was killed
+                        continue
                     path = Path(folder, name)
                     if path.is_file():  # also a link to one
                         yield Entry(str(path.relative_to(root)), path.as_uri(), path.stat().st_size)

@@ -104,9 +104,3 @@ def make_mount_point(folder: Path, seen_at: str, mount: Mount) -> None:
 def clear(folder: Path) -> None:
     """Remove what was laid out."""
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def abandoned(named: str) -> Path | None:
-    """Return the folder that a label names if it is one of ours, to be removed; labels are anybody's to write."""
-    folder = Path(named)
-    return folder if folder.name == FOLDER and (folder.parent / "job.json").is_file() else None

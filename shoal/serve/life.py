@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shoal import engine
 from shoal.errors import ShoalError
-from shoal.job import docker_hosts
+from shoal.job import abandoned, docker_hosts
 from shoal.job.objects import Objects
 from shoal.job.upload import upload
 from shoal.serve import process
@@ -121,8 +121,7 @@ class Life:
             # Refused before anything was started: what is wrong is the request, or the machine.
             self._end("Failed", "Failed", "The job could not be started", f"ClientError: {_last_words(said)}")
         else:
-            reason = "InternalServerError: shoal run ended before the job did (killed, or the machine restarted)"
-            self._end("Failed", "Failed", "The run was lost", reason)
+            self._end("Failed", "Failed", "The run was lost", abandoned.LOST)
         return False
 
     def _upload(self) -> None:

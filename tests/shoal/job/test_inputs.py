@@ -117,15 +117,6 @@ def test_staged_folders_hold_each_hosts_share(objects: Objects, tmp_path: Path) 
     assert staging.amount(found) == "train: 5 objects, 15 B, m: 2 objects, 6 B"
 
 
-def test_only_our_own_folders_are_cleared_away(tmp_path: Path) -> None:
-    (tmp_path / ".input").mkdir()
-    assert staging.abandoned(str(tmp_path / ".input")) is None
-    (tmp_path / "job.json").write_text("{}")
-    assert staging.abandoned(str(tmp_path / ".input")) == tmp_path / ".input"
-    assert staging.abandoned(str(tmp_path)) is None
-    assert staging.abandoned("") is None
-
-
 def read_record(data: bytes) -> Iterator[bytes]:
     """Yield the records of a stream, as the format's own readers do."""
     whole = b""

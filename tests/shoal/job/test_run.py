@@ -229,6 +229,8 @@ def test_the_next_run_removes_what_a_killed_one_left_and_nothing_else(
     assert done.returncode == 0
     assert f"removed what a killed run of {killed} had left" in done.stderr
     assert things_of(engine, killed) == []
+    told = json.loads((job.path / "runs" / killed / "job.json").read_text())
+    assert (told["TrainingJobStatus"], told["FailureReason"][:30]) == ("Failed", "InternalServerError: shoal run")
     assert len(things_of(engine, name)) == 3
 
     again = job.shoal("run", "--output", str(job.path / "elsewhere"))
