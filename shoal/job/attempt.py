@@ -4,6 +4,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from docker.errors import APIError, DockerException
 from requests.exceptions import RequestException
@@ -126,8 +127,7 @@ class Attempt:
         stream = self._hosts.read(name, f"{ML}/output/failure")
         failure = first_file(stream) if stream is not None else b""
         if failure:
-            with finished_or_absent(self._plan.run_folder / "logs" / f"{name}.failure") as file:
-                file.write(failure)
+            self._keep(failure, self._plan.run_folder / "logs" / f"{name}.failure")
         return HostEnd(
             name=name,
             exit_code=state["ExitCode"],
@@ -136,6 +136,13 @@ class Attempt:
             out_of_memory=state["OOMKilled"],
             failure=failure.decode(errors="replace") or self._start_errors.get(name, ""),
         )
+
+    def _keep(self, failure: bytes, file: Path) -> None:
+        try:
+            with finished_or_absent(file) as stream:
+                stream.write(failure)
+        except OSError as error:  # its beginning is in the description, which matters more
+            self._progress.note(f"{file} cannot be written: {error.strerror}")
 
     def _wait(self, name: str, events: queue.SimpleQueue[Event]) -> None:
         try:

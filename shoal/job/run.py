@@ -20,7 +20,7 @@ from rich.console import Console
 
 from shoal.errors import ShoalError
 from shoal.job import code, logs, staging
-from shoal.job.artifacts import finished_or_absent
+from shoal.job.artifacts import UNFINISHED, finished_or_absent
 from shoal.job.attempt import ENGINE_ERRORS, Attempt
 from shoal.job.checkpoints import Keeper
 from shoal.job.collect import Collector
@@ -49,6 +49,7 @@ from shoal.job.survey import Survey
 
 MAX_RUNTIME_EXIT_CODE = 124  # as timeout(1)
 _BROKEN_EXIT_CODE = 3
+_RESERVE = 1 << 16  # bytes of disk that are kept free for the description
 _BETWEEN_METRICS_S = 5.0  # that the description of a running job has
 _IN_PROGRESS = ("Starting", "Downloading", "Training", "Interrupted", "Restarting", "Uploading")
 
@@ -92,6 +93,9 @@ class JobRun:
         self._spot_after_s = settings.interrupt_after_s
         self._staged: dict[str, list[Mount]] | None = None
         self._input = plan.run_folder / staging.FOLDER
+        self._reserve = plan.run_folder / f".reserve{UNFINISHED}"
+        self._ends: list[HostEnd] = []
+        self._failure = ""  # why the script failed, if it did
         self._keepers = [Keeper(plan, folder, self._objects, progress) for folder in plan.kept]
 
     def go(self) -> Result:
@@ -104,6 +108,7 @@ class JobRun:
             self._make_run_folder()
             try:
                 self._enter("Starting", f"{self._plan.name}: {_hosts(len(self._plan.hosts))}, {self._plan.image}")
+                self._reserve.write_bytes(bytes(_RESERVE))
                 return self._attempts()
             except NameInUseError:
                 shutil.rmtree(self._plan.run_folder, ignore_errors=True)
@@ -116,12 +121,13 @@ class JobRun:
                 raise self._broken(f"{error.filename or self._plan.run_folder}: {error.strerror}") from error
             finally:
                 staging.clear(self._input)
+                self._reserve.unlink(missing_ok=True)
 
     def _broken(self, what: str) -> ShoalError:
         """Return the error for a job that could not be brought to its end, told in its description as well."""
         with contextlib.suppress(OSError):
             self._enter("Failed", what)
-            self._describe(("Failed", "Failed"), f"InternalServerError: {what}")
+            self._describe(("Failed", "Failed"), self._failure or f"InternalServerError: {what}", self._ends)
         return ShoalError(what, exit_code=_BROKEN_EXIT_CODE)
 
     def _attempts(self) -> Result:
@@ -223,6 +229,7 @@ class JobRun:
 
     def _finish(self, hosts: Hosts, reason: Reason | None, ends: list[HostEnd]) -> Result:
         """Collect everything that the hosts left, whatever of it fails; then say how the job ended."""
+        self._ends, self._failure = ends, failure_reason(ends) if reason == "failed" else ""
         collector = Collector(self._plan, self._interrupts, self._progress)
         self._enter("Uploading", "all hosts have ended")
         lost: Exception | None = None
@@ -292,12 +299,23 @@ class JobRun:
     ) -> dict[str, Any]:
         """Write what DescribeTrainingJob would answer now; return it."""
         described = description(self._plan, self._history, status, reason, ends, model, self._metrics.final())
-        with finished_or_absent(self._plan.run_folder / "job.json") as file:
-            file.write((json.dumps(described, indent=2) + "\n").encode())
+        file, text = self._plan.run_folder / "job.json", (json.dumps(described, indent=2) + "\n").encode()
+        try:
+            _write(file, text)
+        except OSError:
+            if not self._reserve.exists():
+                raise
+            self._reserve.unlink()  # the disk is full: how the job ends must be told all the same
+            _write(file, text)
         return described
 
 
 _BEGINNING = {True: "from the checkpoints", False: "from nothing: there is no CheckpointConfig"}
+
+
+def _write(file: Path, text: bytes) -> None:
+    with finished_or_absent(file) as stream:
+        stream.write(text)
 
 
 def _hosts(count: int) -> str:

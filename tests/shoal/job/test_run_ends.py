@@ -1,5 +1,6 @@
 """Ends that are seldom: other forms of results, full disks, names in use, hosts with limits, a terminal."""
 
+import json
 import os
 import pty
 import re
@@ -185,3 +186,25 @@ def test_sizes_and_rates() -> None:
     assert [limits.link_rate(text) for text in ("8kbit", "1Gbit", "2.5gbit")] == [8_000, 10**9, 2_500_000_000]
     assert "burst 131072 " in " ".join(qdisc(8_000))
     assert "burst 12500000 " in " ".join(qdisc(10**10))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
+def test_on_a_disk_that_runs_full_the_end_is_told_all_the_same(job: JobFolder, engine: docker.DockerClient) -> None:
+    disk = job.path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=True)
+    try:
+        fill = "head -c 3000000 /dev/zero | tr '\\0' x; echo; head -c 900000 /dev/urandom > /opt/ml/model/m;"
+        script(job, f"{fill} printf 'ValueError: boom' > /opt/ml/output/failure; exit 3", hosts=1)
+        done = job.shoal("run", "--output", str(disk))
+        name = job.request["TrainingJobName"]
+        assert done.returncode == 3
+        assert done.stderr.splitlines()[-1].endswith("No space left on device")
+        assert "algo-1.log is not complete: No space left on device" in done.stdout
+        told = json.loads((disk / name / "job.json").read_text())
+        assert (told["TrainingJobStatus"], told["FailureReason"]) == ("Failed", "ValueError: boom")
+        assert told["Shoal"]["Hosts"][0]["ExitCode"] == 3
+        left = sorted(str(path.relative_to(disk / name)) for path in disk.rglob("*") if path.is_file())
+        assert left == ["job.json", "logs/algo-1.log"] or left == ["job.json", "logs/algo-1.failure", "logs/algo-1.log"]
+    finally:
+        subprocess.run(["umount", disk], check=True)
