@@ -57,6 +57,10 @@ class Hosts:
         return self
 
     def __exit__(self, *_error: object) -> None:
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove everything that there is of the job on the engine; what it would not remove is in `left_behind`."""
         things = [*self._containers.values(), *([self._network] if self._network is not None else [])]
         self.left_behind = [thing.name for thing in things if not _remove(thing)]
 

@@ -50,6 +50,7 @@ from shoal.job.survey import Survey
 MAX_RUNTIME_EXIT_CODE = 124  # as timeout(1)
 _BROKEN_EXIT_CODE = 3
 _RESERVE = 1 << 16  # bytes of disk that are kept free for the description
+_ENGINE_PATIENCE_S, _ENGINE_POLL_S = 60.0, 0.5
 _BETWEEN_METRICS_S = 5.0  # that the description of a running job has
 _IN_PROGRESS = ("Starting", "Downloading", "Training", "Interrupted", "Restarting", "Uploading")
 
@@ -150,10 +151,25 @@ class JobRun:
                     raise
                 retries -= 1
                 self._enter("Restarting", f"the Docker engine failed: {error}; {retries} attempts left")
+                self._await_engine()
+                hosts.remove()
             finally:
                 if hosts.left_behind:
                     self._progress.note(f"could not be removed, the next run will try: {', '.join(hosts.left_behind)}")
         raise AssertionError("a job ends")
+
+    def _await_engine(self) -> None:
+        """Wait until the engine answers: one that is started again takes some seconds."""
+        deadline = time.monotonic() + _ENGINE_PATIENCE_S
+        while True:
+            try:
+                self._client.ping()
+            except ENGINE_ERRORS:
+                if self._interrupts or time.monotonic() > deadline:
+                    raise
+                time.sleep(_ENGINE_POLL_S)
+            else:
+                return
 
     def _attempt(self, hosts: Hosts, number: int) -> Result | None:
         """Return how the job has ended; None if it is to begin again."""

@@ -6,11 +6,8 @@ the runner treats hosts; what happens inside a training image is the business of
 
 import copy
 import hashlib
-import io
 import signal
-import subprocess
 import sys
-import tarfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,9 +18,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # test modules are imported by file: they find helpers no other way
 from job_folder import JobFolder, things_of
+from tiny_image import IMAGE, root_file_system
 
-BUSYBOX = Path("/bin/busybox")
-IMAGE = "shoal-test-hosts:1"
 REQUEST = {
     "TrainingJobName": "job",
     "RoleArn": "arn:aws:iam::000000000000:role/local",
@@ -67,7 +63,7 @@ def job(tmp_path: Path) -> Iterator[JobFolder]:
 @pytest.fixture(scope="session")
 def image() -> str:
     """The tag of the tiny image, in the engine."""
-    content = _root_file_system()
+    content = root_file_system()
     digest = hashlib.sha256(content).hexdigest()
     client = docker.from_env()
     if not any(have.labels.get("digest") == digest for have in client.images.list(IMAGE)):
@@ -87,26 +83,6 @@ def engine(image: str, job: JobFolder) -> Iterator[docker.DockerClient]:
         thing.remove(**({"force": True} if hasattr(thing, "kill") else {}))
     client.close()
     assert not left
-
-
-def _root_file_system() -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for folder in ("bin", "tmp", "opt", "opt/ml"):
-            info = tarfile.TarInfo(folder)
-            info.type, info.mode = tarfile.DIRTYPE, 0o755
-            archive.addfile(info)
-        applets = subprocess.run([BUSYBOX, "--list"], check=True, capture_output=True, text=True).stdout.split()
-        for applet in applets:
-            if applet != "busybox":
-                link = tarfile.TarInfo(f"bin/{applet}")
-                link.type, link.linkname = tarfile.SYMTYPE, "busybox"
-                archive.addfile(link)
-        for name, data in (("bin/busybox", BUSYBOX.read_bytes()), ("bin/train", b'#!/bin/sh\neval "$SCRIPT"\n')):
-            info = tarfile.TarInfo(name)
-            info.size, info.mode = len(data), 0o755
-            archive.addfile(info, io.BytesIO(data))
-    return buffer.getvalue()
 
 
 @pytest.fixture(scope="session")
