@@ -19,7 +19,7 @@ done
 for folder in scripts benchmarks; do
     check env MYPYPATH=modelparallel/python mypy --no-error-summary "$folder"
 done
-check env MYPYPATH=tests/shoal/job:tests/sdk/programs mypy --no-error-summary tests/sdk
+check env MYPYPATH=tests/shoal/job:tests/shoal/serve:tests/sdk/programs mypy --no-error-summary tests/sdk
 # Modules named from this folder, not those of an installed copy.
 check env MYPYPATH=smddp_core/python mypy --no-error-summary --explicit-package-bases smddp_core/python
 check env MYPYPATH=modelparallel/python mypy --no-error-summary --explicit-package-bases modelparallel/python
