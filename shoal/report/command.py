@@ -1,8 +1,10 @@
 """The verb `shoal report`: reads what a run measured, asks the rules, writes the page and a file for each rule."""
 
+import contextlib
 import importlib.util
 import json
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +14,7 @@ from shoal import console
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
+    from shoal.report.compare_page import Judged
     from shoal.report.observed import Observed
     from shoal.report.outcome import Outcome
 
@@ -22,7 +25,12 @@ PAGE, RULE_FOLDER = "profiler-report.html", "profiler-reports"
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="The folder of a run, with profiler-output/ in it.", metavar="RUN_DIR")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            help="The folder of a run, with profiler-output/ in it; two are compared.", metavar="RUN_DIR [RUN_DIR]"
+        ),
+    ],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help=f"Where to write (default: RUN_DIR/{_FOLDER}).", metavar="FOLDER"),
@@ -38,39 +46,76 @@ def report(
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ShoalError(f"report: needs {', '.join(missing)}: pip install 'shoal[report]'", exit_code=3)
-    from shoal.report import read, rules  # imported here: polars takes a part of a second, and other verbs need none
-
-    seen = read.read(run)
-    outcomes = rules.judge(seen, rules.chosen(seen.job, patience))
-    if as_json:
-        content = {outcome.rule: outcome.as_original() for outcome in outcomes}
-        console.out.print(json.dumps(content, indent=2, default=str), markup=False)
+    if len(runs) > 2:
+        raise ShoalError(f"report: {len(runs)} runs: give one, or two to compare")
+    judged = [_judged(run, patience) for run in runs]
+    if len(judged) == 2:
+        _compare(runs, judged, output, as_json=as_json)
         return
-    written = _write(run, output or run / _FOLDER, seen, outcomes)
+    run, (_name, seen, outcomes) = runs[0], judged[0]
+    if as_json:
+        _print({outcome.rule: outcome.as_original() for outcome in outcomes})
+        return
+    with _writing(output or run / _FOLDER) as folder:
+        written = _write(run, folder, seen, outcomes)
     from shoal.report import terminal
 
     terminal.show(console.err, seen, outcomes)
     typer.echo(written)
 
 
-def _write(run: Path, folder: Path, seen: "Observed", outcomes: "list[Outcome]") -> Path:
-    """Write the page and each rule's file.
+def _judged(run: Path, patience: float | None) -> "Judged":
+    from shoal.report import read, rules  # imported here: polars takes a part of a second, and other verbs need none
+
+    seen = read.read(run)
+    name = seen.job.get("TrainingJobName") or run.resolve().name
+    return str(name), seen, rules.judge(seen, rules.chosen(seen.job, patience))
+
+
+def _compare(runs: list[Path], judged: "list[Judged]", output: Path | None, *, as_json: bool) -> None:
+    from shoal.report import compare, compare_page, page
+
+    pair = (judged[0], judged[1])
+    found = compare.differences(pair[0][1], pair[1][1])
+    if as_json:
+        _print({"sentence": compare.sentence(found), "differences": [one.as_json() for one in found]})
+        return
+    with _writing(output or runs[1] / _FOLDER) as folder:
+        written = folder / f"compared-with-{runs[0].resolve().name}.html"
+        _put(written, compare_page.render(page.ENVIRONMENT, page.style(), pair, found))
+    compare_page.show(console.err, pair, found)
+    typer.echo(written)
+
+
+def _print(content: dict[str, Any]) -> None:
+    console.out.print(json.dumps(content, indent=2), markup=False)
+
+
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[Path]:
+    """Make the folder; what cannot be written there or below becomes one line.
 
     Raises:
         ShoalError: the folder cannot be written.
     """
-    from shoal.report import page
-
     try:
-        (folder / RULE_FOLDER).mkdir(parents=True, exist_ok=True)
-        for outcome in outcomes:
-            _put(folder / RULE_FOLDER / f"{outcome.rule}.json", json.dumps(outcome.as_original(), indent=2) + "\n")
-        _put(folder / PAGE, page.render(seen, outcomes, page.links(run, folder)))
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
     except OSError as error:
         raise ShoalError(
             f"{error.filename or folder}: cannot be written: {error.strerror}: name another folder with --output",
             exit_code=3,
         ) from error
+
+
+def _write(run: Path, folder: Path, seen: "Observed", outcomes: "list[Outcome]") -> Path:
+    """Write the page and each rule's file."""
+    from shoal.report import page
+
+    (folder / RULE_FOLDER).mkdir(exist_ok=True)
+    for outcome in outcomes:
+        _put(folder / RULE_FOLDER / f"{outcome.rule}.json", json.dumps(outcome.as_original(), indent=2) + "\n")
+    _put(folder / PAGE, page.render(seen, outcomes, page.links(run, folder)))
     return folder / PAGE
 
 

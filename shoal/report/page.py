@@ -1,6 +1,7 @@
 """Outcomes and figures -> one HTML page that needs no network and no script."""
 
 import os
+from importlib import resources
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -11,7 +12,7 @@ from shoal.report import figures, plots, summary
 from shoal.report.observed import Observed
 from shoal.report.outcome import Outcome
 
-_ENVIRONMENT = Environment(
+ENVIRONMENT = Environment(
     loader=PackageLoader("shoal.report", "assets"),
     autoescape=True,
     undefined=StrictUndefined,
@@ -27,9 +28,8 @@ def render(seen: Observed, outcomes: list[Outcome], logs: list[tuple[str, str]])
     late = figures.heat(seen)
     lines = figures.timelines(seen, outcomes)
     ranks = summary.communication(seen)
-    style = _ENVIRONMENT.loader.get_source(_ENVIRONMENT, "style.css")[0] if _ENVIRONMENT.loader else ""
-    return _ENVIRONMENT.get_template("page.html.j2").render(
-        style=Markup(style),  # a file of this package
+    return ENVIRONMENT.get_template("page.html.j2").render(
+        style=Markup(style()),  # a file of this package
         title=seen.job.get("TrainingJobName") or "training job",
         verdict=summary.verdict(outcomes),
         facts=summary.facts(seen),
@@ -48,6 +48,11 @@ def render(seen: Observed, outcomes: list[Outcome], logs: list[tuple[str, str]])
         logs=logs,
         safe=Markup,
     )
+
+
+def style() -> str:
+    """Return the style sheet of all pages."""
+    return resources.files("shoal.report").joinpath("assets", "style.css").read_text(encoding="utf-8")
 
 
 def links(run: Path, page_folder: Path) -> list[tuple[str, str]]:

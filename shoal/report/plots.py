@@ -150,6 +150,33 @@ def histogram(seconds: list[float], percentiles: dict[str, float]) -> Plot:
     return _plot("steps", "How long steps lasted", 240, draw)
 
 
+def two_histograms(names: list[str], seconds: list[list[float]]) -> Plot:
+    """Draw how long the steps of two runs lasted, each as a share of its own steps."""
+
+    def draw(figure: Figure, _narrow: bool) -> None:
+        axes = figure.subplots()
+        values = [np.array(one) for one in seconds]
+        first = min(float(one.min()) for one in values)
+        end = max(float(np.percentile(one, 99)) * 1.1 for one in values)
+        for name, one, colour in zip(names, values, _LINES, strict=False):
+            weights = np.full(len(one), 100 / len(one))
+            axes.hist(
+                np.minimum(one, end),
+                bins=50,
+                range=(first, max(end, first * 1.001)),
+                weights=weights,
+                color=colour,
+                alpha=0.55,
+                label=name if len(name) <= 32 else f"{name[:30]}...",
+            )
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, borderaxespad=0)
+        axes.set_xlabel("seconds a step (longer ones in the last bar)")
+        axes.set_ylabel("% of the steps")
+        axes.grid(visible=True, axis="y", linewidth=0.6)
+
+    return _plot("compared", "How long the steps of both runs lasted", 260, draw)
+
+
 def heat_map(late: Heat) -> Plot:
     """Draw how late each rank was over time."""
 

@@ -316,3 +316,40 @@ def test_the_script_s_own_exception_passes(tmp_path: Path) -> None:
     steps = Steps(str(tmp_path))
     with pytest.raises(KeyError), steps.step(), steps.collective(1):
         raise KeyError
+
+
+def test_lightning_s_batches_are_steps(tmp_path: Path) -> None:
+    """In a process of its own: Lightning takes seconds to import, and brings its own handlers."""
+    program = f"""
+import sys, time, torch
+sys.path.insert(0, {str(SOURCE)!r})
+import lightning.pytorch as pl
+from shoal_entrypoint.steps import Steps, lightning_callback
+
+class Model(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def training_step(self, batch, number):
+        return self.layer(batch).square().mean()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 6
+    def __getitem__(self, number):
+        time.sleep(0.02)
+        return torch.ones(4)
+
+trainer = pl.Trainer(accelerator="cpu", max_epochs=2, logger=False, enable_checkpointing=False,
+                     enable_progress_bar=False, enable_model_summary=False, default_root_dir={str(tmp_path)!r},
+                     callbacks=[lightning_callback(Steps({str(tmp_path)!r}))])
+trainer.fit(Model(), torch.utils.data.DataLoader(Slow(), batch_size=2))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = read(tmp_path)
+    assert [step["Step"] for step in found] == list(range(6))
+    assert all(0 <= step["DataSeconds"] <= step["Seconds"] for step in found)
+    assert sum(step["DataSeconds"] for step in found) > 0.1  # most of the 0.24 s that the samples take
