@@ -39,6 +39,18 @@ _HONOURED = {
     "RetryStrategy",
     "ProfilerRuleConfigurations",  # `shoal report` asks these rules
 }
+# The size of a volume has none either, but must be there.
+_HONOURED_WITHIN = {
+    "AlgorithmSpecification": {
+        "TrainingImage",
+        "TrainingInputMode",
+        "MetricDefinitions",
+        "ContainerEntrypoint",
+        "ContainerArguments",
+    },
+    "ResourceConfig": {"InstanceType", "InstanceCount", "InstanceGroups", "VolumeSizeInGB"},
+    "StoppingCondition": {"MaxRuntimeInSeconds"},
+}
 
 
 def override(
@@ -154,10 +166,11 @@ def _started_otherwise(request: Request, program: str) -> bool:
 def without_effect(request: Request) -> list[str]:
     """Return the fields of a request that a local run passes over."""
     fields = [name for name in request if name not in _HONOURED]
-    if request.get("StoppingCondition", {}).keys() - {"MaxRuntimeInSeconds"}:
-        fields += [
-            f"StoppingCondition.{name}" for name in request["StoppingCondition"] if name != "MaxRuntimeInSeconds"
-        ]
+    for field, honoured in _HONOURED_WITHIN.items():
+        fields += [f"{field}.{name}" for name in request.get(field, {}) if name not in honoured]
+    output = request.get("OutputDataConfig", {})
+    if "KmsKeyId" in output and output["S3OutputPath"].startswith(FILE_SCHEME):
+        fields.append("OutputDataConfig.KmsKeyId")
     return fields
 
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 _COUNTER = re.compile(r"(?:^|[^a-z])(?:step|iteration)s?$")
-_SAID_STEP = re.compile(r"(?<![a-z_])(?:global_?)?(?:step|iteration)s?[ \t]*[ :=#][ \t]*(\d+)", re.IGNORECASE)
+_SAID_STEP = re.compile(r"(?<![a-z_])(?:global_?)?(?:step|iteration)s?[ \t]*[ :=#][ \t]*(\d+)")
 _RANK = re.compile(r"^\[[^\]\s]+:\d+\] ")  # what `train` puts before the lines of ranks that share a stream
 _LONGEST = 16_384  # characters of a line that are searched: a user's expression may need the square of them
 _WINDOW = 20  # reports that a rate is taken over
@@ -89,8 +89,9 @@ class _Host:
 class Metrics:
     """What the hosts of a job have told so far. Lines come from one thread a host."""
 
-    def __init__(self, defined: Sequence[Definition]) -> None:
-        self.defined = tuple(defined)
+    def __init__(self, defined: Sequence[Definition], *, shown: bool = True) -> None:
+        """Look for what is `defined`, and for steps if they are `shown` to anybody."""
+        self.defined, self._shown = tuple(defined), shown
         self._counter = next((each for each in defined if _COUNTER.search(each.name.lower())), None)
         self._lock = threading.Lock()
         self._hosts: dict[str, _Host] = {}
@@ -98,6 +99,8 @@ class Metrics:
 
     def line(self, host: str, line: bytes) -> None:
         """Look for metrics and steps in a line of a host."""
+        if not (self.defined or self._shown):
+            return
         text = line.decode(errors="replace").rstrip("\r\n").rpartition("\r")[2][:_LONGEST]
         # Searched before the lock is taken: an expression may take long, and the display must not wait for it.
         values = {each.name: value for each in self.defined if (value := each.value(text)) is not None}
@@ -121,7 +124,10 @@ class Metrics:
     def _step(self, text: str, values: Mapping[str, float]) -> float | None:
         if self._counter is not None:
             return values.get(self._counter.name)
-        found = _SAID_STEP.search(text)
+        lower = text.lower() if self._shown else ""
+        if "step" not in lower and "iteration" not in lower:  # most lines: a tenth of what the expression takes
+            return None
+        found = _SAID_STEP.search(lower)
         return float(found.group(1)) if found else None
 
     def cells(self, host: str) -> list[str]:

@@ -86,7 +86,7 @@ class JobRun:
         self._client, self._plan, self._progress, self._settings = client, plan, progress, settings
         self._surveys, self._objects = inputs
         names = [host.name for host in plan.hosts]
-        self._metrics = Metrics(definitions(plan.request))
+        self._metrics = Metrics(definitions(plan.request), shown=progress.console.is_terminal)
         self._display = display_for(progress.console, names, self._metrics)
         self._printer = logs.Printer(console, names, above=self._display.console if self._display else None)
         self._history = History(created=datetime.now(UTC))

@@ -17,6 +17,10 @@ RoleArn: arn:aws:iam::000000000000:role/local  # any will do here; the service n
 AlgorithmSpecification:
   TrainingImage: {image}
   TrainingInputMode: File  # or FastFile, or Pipe
+  # What the script prints of its progress: shown while the job runs, and in its description.
+  # MetricDefinitions:
+  #   - Name: train:loss
+  #     Regex: loss=([0-9.]+)
 
 # Short for hyperparameters, as in the SageMaker Python SDK: how the script is started on several hosts or GPUs.
 # Other forms: smdistributed.dataparallel, smdistributed.modelparallel, torch_distributed, mpi, parameter_server.
@@ -37,7 +41,7 @@ InputDataConfig:
         S3Uri: file://data/train  # or s3://BUCKET/PREFIX
 
 OutputDataConfig:
-  S3OutputPath: file://runs  # the results: runs/{plain_name}/
+  S3OutputPath: file://runs  # the results: runs/{plain_name}/; or s3://BUCKET/PREFIX
 
 # What the script leaves in /opt/ml/checkpoints is kept there, and is there again when the job is started again.
 # CheckpointConfig:

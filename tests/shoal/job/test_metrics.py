@@ -56,6 +56,12 @@ def test_where_a_script_stands(regexes: dict[str, str], lines: list[str], shown:
     assert (cells[0].partition(",")[0] if cells else None) == shown
 
 
+def test_steps_that_nobody_sees_are_not_looked_for() -> None:
+    found = Metrics([], shown=False)
+    found.line("algo-1", b"step 3")
+    assert found.cells("algo-1") == []
+
+
 def test_a_rate_is_counted_over_the_last_reports_and_falls_when_they_stop() -> None:
     pace = Pace()
     assert (pace.count, pace.rate(0)) == (None, None)

@@ -147,7 +147,14 @@ def test_what_else_a_local_run_refuses(request_: Request) -> None:
 def test_fields_without_effect_are_named(request_: Request) -> None:
     request_["VpcConfig"] = {"Subnets": ["a"], "SecurityGroupIds": ["b"]}
     request_["StoppingCondition"]["MaxWaitTimeInSeconds"] = 99
-    assert local.without_effect(request_) == ["VpcConfig", "StoppingCondition.MaxWaitTimeInSeconds"]
+    request_["ResourceConfig"]["KeepAlivePeriodInSeconds"] = 60
+    request_["OutputDataConfig"]["KmsKeyId"] = "key"
+    assert local.without_effect(request_) == [
+        "VpcConfig",
+        "ResourceConfig.KeepAlivePeriodInSeconds",
+        "StoppingCondition.MaxWaitTimeInSeconds",
+        "OutputDataConfig.KmsKeyId",
+    ]
 
 
 @pytest.mark.parametrize(

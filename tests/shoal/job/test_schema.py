@@ -60,9 +60,11 @@ def test_what_init_writes_is_valid(tmp_path: Path, options: tuple[str, ...]) -> 
 
 def test_what_init_leaves_out_in_comments_is_valid_too(tmp_path: Path) -> None:
     text = template.job_file("job", "image:1", 1)
-    fields = re.sub(r"^# (?=CheckpointConfig:|Environment:|  S3Uri:|  NCCL)", "", text, flags=re.MULTILINE)
+    begins = "CheckpointConfig:|Environment:|  S3Uri:|  NCCL|MetricDefinitions:|  - Name|    Regex"
+    fields = re.sub(rf"^( *)# (?={begins})", r"\1", text, flags=re.MULTILINE)
     request: dict[str, Any] = yaml.safe_load(fields)
     assert {"CheckpointConfig", "Environment"} <= request.keys()
+    assert "MetricDefinitions" in request["AlgorithmSpecification"]
     del request[distribution.FIELD]
     assert spec.problems(request) == []
 
