@@ -104,17 +104,25 @@ def source(tmp_path: Path) -> Callable[..., Path]:
 def fit2(sdk2: Sdk, image: str, tmp_path: Path, no_containers_left: None) -> Fit:
     """Return a function that runs a job by generation 2, as `PyTorch(**estimator).fit(inputs)`."""
 
-    def fit(inputs: dict[str, str] | None = None, bucket: Bucket | None = None, **estimator: Any) -> Ended:
+    def fit(
+        inputs: dict[str, str] | None = None,
+        bucket: Bucket | None = None,
+        container_config: dict[str, Any] | None = None,
+        **estimator: Any,
+    ) -> Ended:
         root, results = tmp_path / "root", tmp_path / "results"
         root.mkdir()
         results.mkdir()
         name = f"sdk2-{uuid.uuid4().hex[:8]}"
         at = {"s3_endpoint_url": bucket.endpoint_url, "default_bucket": bucket.name} if bucket else {}
         where = f"s3://{bucket.name}/results" if bucket else f"file://{results}"
+        local = {"local_code": bucket is None, "container_root": str(root), "region_name": "us-east-1"}
+        if container_config:
+            local["container_config"] = container_config
         job = {
             "name": name,
             "session": at,
-            "local": {"local_code": bucket is None, "container_root": str(root), "region_name": "us-east-1"},
+            "local": local,
             "estimator": {"image_uri": image, "output_path": where, **estimator},
             "inputs": inputs or {},
         }

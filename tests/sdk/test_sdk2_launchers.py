@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sdk_process import Fit, ranks
@@ -102,7 +103,12 @@ pathlib.Path(os.environ["SM_MODEL_DIR"], role).write_text(os.environ["RANK"] + "
     assert ended.model == {"ps-0": "0 of 3", "worker-0": "1 of 3", "worker-1": "2 of 3"}
 
 
-def test_a_model_in_two_parts_on_two_hosts(fit2: Fit, source: Source) -> None:
+@pytest.mark.parametrize(
+    "launcher",
+    [{"mpi": {"enabled": True, "processes_per_host": 1}}, {"torch_distributed": {"enabled": True}}],
+    ids=lambda launcher: str(*launcher),
+)
+def test_a_model_in_two_parts_on_two_hosts(fit2: Fit, source: Source, launcher: dict[str, Any]) -> None:
     script = """
 import json, os, pathlib, sys
 import smdistributed.modelparallel.torch as smp
@@ -131,10 +137,7 @@ smp.barrier()
         entry_point="train.py",
         source_dir=str(source(**{"train.py": script})),
         instance_count=2,
-        distribution={
-            "smdistributed": {"modelparallel": model_parallel},
-            "mpi": {"enabled": True, "processes_per_host": 1},
-        },
+        distribution={"smdistributed": {"modelparallel": model_parallel}, **launcher},
     )
     assert not ended.error, ended.log
     assert ranks(ended) == [{"parts": 2, "micro": 4, "fell": True, "argument": True}] * 2
@@ -150,6 +153,7 @@ def test_no_distribution_runs_the_script_once_on_each_host(fit2: Fit, source: So
         instance_count=2,
         hyperparameters={"flag": True, "words": "two words", "list": [1, 2], "nothing": None, "a": 1},
         environment={"GREETING": "hello there"},
+        container_config={"shm_size": "128m"},
         inputs={"train": f"file://{tmp_path / 'data'}"},
     )
     assert not ended.error, ended.log
@@ -162,6 +166,7 @@ def test_no_distribution_runs_the_script_once_on_each_host(fit2: Fit, source: So
         "argv": ["-a", "1", "--flag", "True", "--list", "[1, 2]", "--nothing", "", "--words", "two words"],
         "greeting": "hello there",
         "data": ["digits.csv"],
+        "shm_mb": 128,
     }
     # The SDK puts the whole of /opt/ml/output there, the service only what is in data/.
     assert set(ended.output) == {"data/seen-by-1", "data/seen-by-2", "success"}

@@ -18,6 +18,7 @@ time.sleep({sleep})
 {then}
 pathlib.Path(os.environ["SM_MODEL_DIR"], f"host-{{number}}").write_text(json.dumps({{
     "argv": sys.argv[1:], "hosts": os.environ["SM_HOSTS"],
+    "shm_mb": os.statvfs("/dev/shm").f_blocks * os.statvfs("/dev/shm").f_frsize >> 20,
     "greeting": os.environ.get("GREETING"), "job": os.environ["TRAINING_JOB_NAME"],
     "data": sorted(os.listdir(os.environ["SM_CHANNEL_TRAIN"])) if "SM_CHANNEL_TRAIN" in os.environ else None,
 }}))
