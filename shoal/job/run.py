@@ -109,7 +109,6 @@ class JobRun:
             self._make_run_folder()
             try:
                 self._enter("Starting", f"{self._plan.name}: {_hosts(len(self._plan.hosts))}, {self._plan.image}")
-                self._reserve.write_bytes(bytes(_RESERVE))
                 return self._attempts()
             except NameInUseError:
                 shutil.rmtree(self._plan.run_folder, ignore_errors=True)
@@ -175,6 +174,7 @@ class JobRun:
         """Return how the job has ended; None if it is to begin again."""
         self._interrupts.events = queue.SimpleQueue()
         hosts.reserve()
+        self._reserve.write_bytes(bytes(_RESERVE))
         self._stage()
         pipes = Pipes(self._surveys, self._objects, self._input / f"pipes-{number}", self._interrupts.events.put)
         with code.archive(self._plan.code, self._objects) as archive:

@@ -78,7 +78,8 @@ class Life:
     def _run(self) -> bool:
         """Follow the job's `shoal run` to its end; return whether there are results to upload."""
         running = process.find(self._job_file)
-        if running is None and not self._errors.exists():
+        # Also where an earlier server's run was refused, or killed, before it began: what it needed may be there now.
+        if running is None and not self._run_folder.exists():
             options = ["--output", str(self._run_folder.parent)]
             running = process.start(self._job_file, options, self._environment, self._errors)
         logs = LogEvents(self._store, self._now, self._run_folder / "logs")

@@ -1,12 +1,16 @@
 """What survives the server: jobs that run, jobs that wait, what was printed, objects; what is said of lost runs."""
 
+import json
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 
 import docker
 import pytest
 from endpoint import Endpoint, channel, request, runs_of, until
+
+from shoal.serve.store import Job, Store
 
 pytestmark = pytest.mark.engine
 
@@ -61,3 +65,21 @@ def test_a_run_that_was_lost_is_told_as_failed_and_leaves_nothing(start: Callabl
     client = docker.from_env()
     assert not client.containers.list(all=True, filters={"label": f"shoal.job={name}"})
     client.close()
+
+
+def test_a_run_that_could_not_begin_without_the_server_begins_with_the_next(start: Callable[..., Endpoint]) -> None:
+    endpoint = start()
+    endpoint.client("s3").create_bucket(Bucket="bucket", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+    endpoint.end(signal.SIGKILL)
+    wanted = request("echo begun", "bucket")
+    name = wanted["TrainingJobName"]
+    folder = endpoint.state / "jobs" / name
+    folder.mkdir(parents=True)
+    (folder / "job.json").write_text(json.dumps(wanted))
+    (folder / "shoal-run.log").write_text("shoal: s3://bucket/x cannot be read: Could not connect to the endpoint\n")
+    job = Job(name, wanted, "eu-west-1", "running")
+    Store(endpoint.state / "jobs.sqlite").add(replace(job, stages=job.entered("Pending", "Waiting")))
+    endpoint.start()
+    described = endpoint.until_ended(name)
+    assert described["TrainingJobStatus"] == "Completed", described.get("FailureReason")
+    assert endpoint.lines(name) == {"algo-1": ["begun"]}
