@@ -34,6 +34,7 @@ _VERBS = {
     "logs": "shoal.submit.command:logs",
     "stop": "shoal.submit.command:stop",
     "report": "shoal.report.command:report",
+    "top": "shoal.report.top_command:top",
     "advise": "shoal.advise.command:advise",
     "serve": "shoal.serve.command:serve",
 }

@@ -43,9 +43,7 @@ def report(
     ] = False,
 ) -> None:
     """Say what a run's hardware did, which rule fired and what to change: one HTML page, made offline."""
-    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ShoalError(f"report: needs {', '.join(missing)}: pip install 'shoal[report]'", exit_code=3)
+    require_packages("report")
     if len(runs) > 2:
         raise ShoalError(f"report: {len(runs)} runs: give one, or two to compare")
     judged = [_judged(run, patience) for run in runs]
@@ -62,6 +60,17 @@ def report(
 
     terminal.show(console.err, seen, outcomes)
     typer.echo(written)
+
+
+def require_packages(verb: str) -> None:
+    """Refuse where what these verbs alone need is not installed.
+
+    Raises:
+        ShoalError: it is not.
+    """
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ShoalError(f"{verb}: needs {', '.join(missing)}: pip install 'shoal[report]'", exit_code=3)
 
 
 def _judged(run: Path, patience: float | None) -> "Judged":

@@ -4,7 +4,19 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from shoal.report.observed import BUSY, GPU, GPU_MEMORY, IOWAIT, MEMORY, READ, RECEIVED, SENT, Observed, number
+from shoal.report.observed import (
+    BUSY,
+    CONTAINER_CPU,
+    GPU,
+    GPU_MEMORY,
+    IOWAIT,
+    MEMORY,
+    READ,
+    RECEIVED,
+    SENT,
+    Observed,
+    number,
+)
 from shoal.report.outcome import Outcome
 from shoal.report.rules.steps import lateness
 
@@ -16,6 +28,7 @@ _SHARES = (
     ("I/O wait", IOWAIT, True),
     ("GPU memory", GPU_MEMORY, True),
     ("memory", MEMORY, False),
+    ("container's CPU", CONTAINER_CPU, False),
 )
 _RATES = (("received", RECEIVED), ("sent", SENT), ("read", READ))
 

@@ -32,6 +32,7 @@ STEPS = {
 BUSY, IOWAIT = "CPUUtilization", "I/OWaitPercentage"
 GPU, GPU_MEMORY = "GPUUtilization", "GPUMemoryUtilization"
 MEMORY = "MemoryUsedPercent"
+CONTAINER_CPU = "CPUOfLimit"  # percent of what the container may use
 READ, WRITTEN = "ReadThroughputInBytesPerSecond", "WriteThroughputInBytesPerSecond"
 RECEIVED, SENT = "ReceiveBytesPerSecond", "TransmitBytesPerSecond"
 

@@ -29,6 +29,7 @@ _VARIABLES = {
     "#010213": "--line-3",
     "#010214": "--line-4",
     "#010215": "--line-5",
+    "#010216": "--line-6",
 }
 _INK, _MUTED, _GRID, _FIRE, *_LINES = _VARIABLES
 _WIDE, _NARROW = 880, 370  # pixels

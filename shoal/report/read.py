@@ -20,7 +20,7 @@ _CLOCK_BACK_S = 1.0  # less is the clock being slewed, or two threads writing
 _EARLIEST, _LATEST = 946_684_800.0, 4_102_444_800.0  # 2000 and 2100: outside of it no clock was ever set
 _GAP_S = 10.0
 _EARLY_S = 30.0
-_NEEDED = {
+NEEDED = {
     "system": ("Type", "Name", "Value", "NodeId", "Timestamp"),
     "steps": ("NodeId", "Rank", "Timestamp", "Seconds"),
 }
@@ -52,8 +52,8 @@ def read(run: Path) -> Observed:
         ShoalError: the folder holds no observations.
     """
     folder, faults = profiler_folder(run), Faults()
-    metrics = _table(_files(folder / SYSTEM), METRICS, _NEEDED["system"], faults)
-    steps = _table(_files(folder / STEP_FILES), STEPS, _NEEDED["steps"], faults)
+    metrics = _table(_files(folder / SYSTEM), METRICS, NEEDED["system"], faults)
+    steps = _table(_files(folder / STEP_FILES), STEPS, NEEDED["steps"], faults)
     steps = steps.with_columns(pl.col("DataSeconds", "CheckpointSeconds").fill_null(0.0))
     metrics = metrics.with_columns(pl.col("Dimension").fill_null(""))
     _look_at_clocks(metrics, faults)
@@ -76,7 +76,7 @@ def _table(files: list[Path], schema: dict[str, Any], needed: tuple[str, ...], f
             faults.bad_files.append(f"{path.name}: {error.strerror}")
             continue
         lines = content.count(b"\n") + (not content.endswith(b"\n") and bool(content))
-        frame = _good(_parsed(content, schema), needed)
+        frame = parsed(content, schema, needed)
         faults.lines += lines
         if bad := lines - frame.height:
             faults.bad_lines += bad
@@ -85,7 +85,12 @@ def _table(files: list[Path], schema: dict[str, Any], needed: tuple[str, ...], f
     return pl.concat(frames)
 
 
-def _parsed(content: bytes, schema: dict[str, Any]) -> pl.DataFrame:
+def parsed(content: bytes, schema: dict[str, Any], needed: tuple[str, ...]) -> pl.DataFrame:
+    """Return the lines that can be read and have all that is needed."""
+    return _good(_all(content, schema), needed)
+
+
+def _all(content: bytes, schema: dict[str, Any]) -> pl.DataFrame:
     """Parse a whole file at once; one that has a bad line, line by line."""
     if not content.strip():
         return pl.DataFrame(schema=schema)

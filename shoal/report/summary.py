@@ -107,7 +107,9 @@ def communication(seen: Observed) -> list[dict[str, Any]]:
 def usage(outcomes: list[Outcome]) -> list[dict[str, Any]]:
     """Return OverallSystemUsage's table: percentages and, of the other metrics, bytes per second."""
     rows = next(outcome for outcome in outcomes if outcome.rule == "OverallSystemUsage").details["usage"]
-    return [{**row, "percent": row["Metric"] in USAGE or row["Metric"] == "CPUMemory"} for row in rows]
+    return [
+        {**row, "percent": row["Metric"] in USAGE or row["Metric"] in ("CPUMemory", "ContainerCPU")} for row in rows
+    ]
 
 
 def why_short(outcome: Outcome) -> str:

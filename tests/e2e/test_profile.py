@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from shoal_entrypoint.steps import steps
 
 dist.init_process_group("gloo")
 gradient = torch.zeros(1000)
-for number in steps(range(40)):
+for number in steps(range(100)):
     time.sleep(0.15 if dist.get_rank() == 1 else 0.05)
     with steps.collective(4000):
         dist.all_reduce(gradient)
@@ -59,17 +60,26 @@ def test_a_slow_host_is_named(tmp_path: Path) -> None:
         ],
     }
     (tmp_path / "job.json").write_text(json.dumps(request))
-    done = shoal("run", tmp_path / "job.json")
-    assert done.returncode == 0, done.stdout + done.stderr
+    command = [sys.executable, "-m", "shoal", "run", str(tmp_path / "job.json")]
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, **streams) as running:
+        seen: list[str] = []  # what `shoal top` shows until the job ends
+        while running.poll() is None and not (seen and "steps/s" in seen[-1]):
+            seen.append(shoal("top", tmp_path / "runs" / "measured", "--once").stdout)
+        said, _ = running.communicate()
+    assert running.returncode == 0, said
+    lines = [line.split() for line in seen[-1].splitlines()]
+    assert [line[0] for line in lines] == ["host", "algo-1", "algo-2"], seen
+    assert {"CPU", "memory", "in", "out", "steps/s", "step", "data", "comm."} <= set(lines[0])
     run = tmp_path / "runs" / "measured"
     hosts = {path.name.split(".")[1] for path in (run / "profiler-output" / "system").rglob("*.json")}
     assert hosts == {"algo-1", "algo-2"}
     reported = shoal("report", run)
     assert reported.returncode == 0, reported.stderr
     assert reported.stderr.startswith("One rank keeps the others waiting\n")
-    said = json.loads(shoal("report", run, "--json").stdout)
-    assert set(said) == {"StragglerRank", "OverallSystemUsage"}
-    evidence = said["StragglerRank"]["Details"]["evidence"]
+    found = json.loads(shoal("report", run, "--json").stdout)
+    assert set(found) == {"StragglerRank", "OverallSystemUsage"}
+    evidence = found["StragglerRank"]["Details"]["evidence"]
     assert [(one["node"], one["device"]) for one in evidence] == [("algo-2", "rank 1")]
-    metrics = {row["Metric"] for row in said["OverallSystemUsage"]["Details"]["usage"]}
+    metrics = {row["Metric"] for row in found["OverallSystemUsage"]["Details"]["usage"]}
     assert {"CPU", "CPUMemory", "NetworkReceive", "NetworkTransmit"} <= metrics

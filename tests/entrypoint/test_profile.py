@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +15,13 @@ from typing import Any
 
 import pytest
 from cluster import SOURCE, Host, MakeCluster, until
+from shoal_entrypoint.profile import gpus, group, machine
 from shoal_entrypoint.profile.gpus import Gpus
 from shoal_entrypoint.profile.group import Group
 from shoal_entrypoint.profile.machine import Cores, Network, Rates
 from shoal_entrypoint.profile.processes import Job
 from shoal_entrypoint.profile.sampler import Writer
+from shoal_entrypoint.profile.sampler import run as run_sampler
 from shoal_entrypoint.steps import Steps
 
 SLEEP = "import time; time.sleep(2.2)\n"
@@ -167,6 +170,27 @@ def test_a_disk_that_is_full_for_a_while(tmp_path: Path) -> None:
     assert [value["Value"] for value in read(tmp_path)] == [2.0]
 
 
+def test_a_sampler_that_is_late_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each sample takes longer than the interval, as on a full machine, and the clock moves while it is read."""
+
+    class Slow:
+        def sample(self, _now: float) -> list[tuple[str, str, str, float]]:
+            time.sleep(0.01)
+            return [("cpu", "cpu0", "CPUUtilization", 1.0)]
+
+    for module, name in ((machine, "Cores"), (machine, "Network"), (group, "Group"), (gpus, "Gpus")):
+        monkeypatch.setattr(module, name, Slow)
+    clock, real = iter(range(10**6)), time.monotonic
+    monkeypatch.setattr("shoal_entrypoint.profile.sampler.time.monotonic", lambda: real() + next(clock))
+    read_end, write_end = os.pipe()
+    threading.Timer(0.5, os.close, (write_end,)).start()
+    writer = Writer(str(tmp_path), "algo-1")
+    run_sampler(writer, 0.001, read_end, os.getpid())
+    writer.close()
+    os.close(read_end)
+    assert len(read(tmp_path)) > 8
+
+
 def test_a_busy_core_is_seen() -> None:
     cores = Cores()
     cores.sample(0)
@@ -205,16 +229,16 @@ def test_limits_of_a_group_are_its_measure(tmp_path: Path) -> None:
     }
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    group = Group(str(tmp_path), "0::/")
-    assert group.cores == 0.5
-    first = {name: value for _, name, _, value in group.sample(10.0)}
+    seen = Group(str(tmp_path), "0::/")
+    assert seen.cores == 0.5
+    first = {name: value for _, name, _, value in seen.sample(10.0)}
     assert first == {"cores": 0.5, "MemoryUsedPercent": 50.0}
     (tmp_path / "cpu.stat").write_text("usage_usec 1500000\n")
     (tmp_path / "io.stat").write_text(
         "8:0 rbytes=5000 wbytes=0 rios=9 wios=0\n8:16 rbytes=500 wbytes=70 rios=2 wios=1\n"
     )
     (tmp_path / "io.pressure").write_text("some avg10=0.00 total=400000\nfull total=0\n")
-    second = {name: value for _, name, _, value in group.sample(12.0)}
+    second = {name: value for _, name, _, value in seen.sample(12.0)}
     assert second["CPUOfLimit"] == 50.0
     assert second["ReadThroughputInBytesPerSecond"] == 2000
     assert second["IOPS"] == 4
@@ -234,10 +258,10 @@ def test_groups_of_version_1(tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    group = Group(str(tmp_path), "4:memory:/job\n2:cpuacct:/elsewhere\n1:cpu:/\n")
-    assert {name: value for _, name, _, value in group.sample(1.0)} == {"cores": 0.25, "MemoryUsedPercent": 25.0}
+    seen = Group(str(tmp_path), "4:memory:/job\n2:cpuacct:/elsewhere\n1:cpu:/\n")
+    assert {name: value for _, name, _, value in seen.sample(1.0)} == {"cores": 0.25, "MemoryUsedPercent": 25.0}
     (tmp_path / "cpuacct/cpuacct.usage").write_text("1100000000")
-    assert {name: value for _, name, _, value in group.sample(2.0)}["CPUOfLimit"] == pytest.approx(40.0)
+    assert {name: value for _, name, _, value in seen.sample(2.0)}["CPUOfLimit"] == pytest.approx(40.0)
 
 
 def test_loaders_are_told_from_ranks() -> None:

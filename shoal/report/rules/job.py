@@ -6,7 +6,20 @@ from typing import Any
 import polars as pl
 
 from shoal.advise import quantity, storage
-from shoal.report.observed import BUSY, GPU, GPU_MEMORY, IOWAIT, MEMORY, READ, RECEIVED, SENT, WRITTEN, Observed, number
+from shoal.report.observed import (
+    BUSY,
+    CONTAINER_CPU,
+    GPU,
+    GPU_MEMORY,
+    IOWAIT,
+    MEMORY,
+    READ,
+    RECEIVED,
+    SENT,
+    WRITTEN,
+    Observed,
+    number,
+)
 from shoal.report.outcome import Evidence, Outcome
 from shoal.report.rules import parameters as p
 
@@ -19,6 +32,7 @@ USAGE = {
 }
 NAMED_USAGE = {
     "CPUMemory": MEMORY,
+    "ContainerCPU": CONTAINER_CPU,
     "I/ORead": READ,
     "I/OWrite": WRITTEN,
     "NetworkReceive": RECEIVED,

@@ -75,8 +75,9 @@ def run(writer: Writer, interval: float, stdin: int, root: int) -> None:
                 continue  # this time
         if values:
             writer.write(time.time(), values)
-        due = max(due + interval, time.monotonic())  # after a pause of the whole machine: no burst
-        if select.select([stdin], [], [], due - time.monotonic())[0] and not os.read(stdin, 64):
+        now = time.monotonic()
+        due = max(due + interval, now)  # after a pause of the whole machine: no burst
+        if select.select([stdin], [], [], due - now)[0] and not os.read(stdin, 64):
             return
 
 
