@@ -72,7 +72,7 @@ def test_a_bad_argument_is_refused_in_one_line() -> None:
 
 
 @pytest.mark.image
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_both_sides_run_the_same_job(tmp_path: Path) -> None:
     for name in ("ours", "theirs"):
         write_source(PLAIN, tmp_path / name)
@@ -87,7 +87,7 @@ def test_both_sides_run_the_same_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.image
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_job_that_loses_a_host_is_no_measurement(tmp_path: Path) -> None:
     lost = Job("lost", PLAIN.script.replace("pathlib.Path(", "host == '2' or pathlib.Path("), None)
     write_source(lost, tmp_path)

@@ -16,7 +16,7 @@ from user_scripts import PLAIN, Source
 sys.path.insert(0, str(Path(__file__).parents[1] / "shoal" / "serve"))
 from endpoint import Endpoint
 
-pytestmark = [pytest.mark.image, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.image, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture

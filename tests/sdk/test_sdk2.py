@@ -9,7 +9,7 @@ from bucket import Bucket
 from sdk_process import Fit
 from user_scripts import PLAIN, WHEEL, Source, wheel
 
-pytestmark = [pytest.mark.image, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.image, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_a_shell_script(fit2: Fit, source: Source) -> None:

@@ -10,7 +10,7 @@ import pytest
 from sdk_process import Fit, ranks
 from user_scripts import PLAIN, RANKS, Source
 
-pytestmark = [pytest.mark.image, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.image, pytest.mark.slow, pytest.mark.timeout(600)]
 
 SMDDP = "import smdistributed.dataparallel.torch.torch_smddp"
 TWO_A_HOST = {"sagemaker_mpi_num_of_processes_per_host": 2}

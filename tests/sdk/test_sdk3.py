@@ -13,7 +13,7 @@ import pytest
 from sdk_process import Fit, ranks
 from user_scripts import RANKS, WHEEL, Source, wheel
 
-pytestmark = [pytest.mark.image, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.image, pytest.mark.slow, pytest.mark.timeout(600)]
 
 MPI = """
 import json, os, pathlib
