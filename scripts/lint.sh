@@ -31,7 +31,7 @@ check env MYPYPATH=benchmarks:tests/sdk mypy --no-error-summary tests/benchmarks
 # An example's modules import one another by bare name, as they do in the container. They are there to be copied, so they carry
 # no marks for what torch leaves untyped (`loss.backward()`).
 for folder in examples/*/; do
-    check env MYPYPATH="${folder}source:modelparallel/python" mypy --no-error-summary --allow-untyped-calls \
+    check env MYPYPATH="${folder}source:modelparallel/python:entrypoint/src" mypy --no-error-summary --allow-untyped-calls \
         --no-warn-unused-ignores --disable-error-code=var-annotated "$folder"
 done
 git ls-files 'smddp_core/*.cpp' 'smddp_core/*.hpp' 'benchmarks/*.cpp' 'benchmarks/*.hpp' | check xargs -r clang-format --dry-run --Werror

@@ -1,7 +1,8 @@
-"""The whole way of a measured job with the real image: SHOAL_PROFILE=1, two hosts, one of them slow, `shoal report`."""
+"""The whole way of a measured job with the real image: the example with a slow host, `shoal top`, `shoal report`."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,21 +13,7 @@ import pytest
 pytestmark = [pytest.mark.image, pytest.mark.slow, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).resolve().parents[2]
-IMAGE = json.loads((ROOT / "examples" / "digits-lightning" / "job.json").read_text())["AlgorithmSpecification"]
-SCRIPT = """
-import time
-import torch, torch.distributed as dist
-from shoal_entrypoint.steps import steps
-
-dist.init_process_group("gloo")
-gradient = torch.zeros(1000)
-for number in steps(range(100)):
-    time.sleep(0.15 if dist.get_rank() == 1 else 0.05)
-    with steps.collective(4000):
-        dist.all_reduce(gradient)
-dist.barrier()
-dist.destroy_process_group()
-"""
+EXAMPLE = ROOT / "examples" / "measured"
 
 
 def shoal(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -36,26 +23,17 @@ def shoal(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_slow_host_is_named(tmp_path: Path) -> None:
-    (tmp_path / "source").mkdir()
-    (tmp_path / "source" / "train.py").write_text(SCRIPT)
-    request = {
+    shutil.copytree(EXAMPLE / "source", tmp_path / "source")
+    request = json.loads((EXAMPLE / "host.json").read_text())
+    request["HyperParameters"]["steps"] = "100"
+    request |= {
         "TrainingJobName": "measured",
-        "RoleArn": "arn:aws:iam::000000000000:role/local",
-        "AlgorithmSpecification": IMAGE,
-        "HyperParameters": {
-            "sagemaker_program": "train.py",
-            "sagemaker_submit_directory": "file://source",
-            "sagemaker_torch_distributed_enabled": "true",
-        },
         "OutputDataConfig": {"S3OutputPath": "file://runs"},
-        "ResourceConfig": {"InstanceType": "ml.c5.xlarge", "InstanceCount": 2, "VolumeSizeInGB": 1},
-        "StoppingCondition": {"MaxRuntimeInSeconds": 200},
-        "Environment": {"SHOAL_PROFILE": "1"},
         "ProfilerRuleConfigurations": [
             {
                 "RuleConfigurationName": "late",
                 "RuleEvaluatorImage": "none",
-                "RuleParameters": {"rule_to_invoke": "StragglerRank", "late": "50"},
+                "RuleParameters": {"rule_to_invoke": "StragglerRank", "late": "20"},
             }
         ],
     }
