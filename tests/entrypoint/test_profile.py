@@ -99,18 +99,21 @@ def test_nothing_is_measured_unless_asked(run: Callable[..., Host]) -> None:
     assert not (host.ml / "output" / "profiler").exists()
 
 
-def test_a_job_outlives_its_sampler(run: Callable[..., Host]) -> None:
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGSTOP"])
+def test_a_job_depends_on_its_sampler_in_nothing(run: Callable[..., Host], name: str) -> None:
+    """Neither on one that has died, nor on one that hangs, as in a driver that answers no more."""
     script = f"""
 import os, signal, time
 for pid in filter(str.isdigit, os.listdir("/proc")):
     if b"profile.sampler" in open(f"/proc/{{pid}}/cmdline", "rb").read():
-        os.kill(int(pid), signal.SIGKILL)
-        print("killed the sampler", flush=True)
+        os.kill(int(pid), signal.{name})
+        print("{name} to the sampler", flush=True)
 {SLEEP}"""
     host = run(script, {"SHOAL_PROFILE": "1"})
     assert host.wait() == 0, host.stderr
     assert host.succeeded
-    assert "killed the sampler" in host.stdout
+    assert f"{name} to the sampler" in host.stdout
+    assert not host.alive
 
 
 def test_a_folder_that_cannot_be_made_costs_the_measurements_alone(run: Callable[..., Host], tmp_path: Path) -> None:

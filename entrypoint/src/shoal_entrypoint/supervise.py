@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 import time
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Iterable, Mapping
 
 from shoal_entrypoint import processes
 from shoal_entrypoint.capture import Capture, RankCapture
@@ -29,6 +29,8 @@ ABORT_GRACE_SECONDS = 5.0
 # For what a command leaves behind when it ends.
 LEFTOVER_GRACE_SECONDS = 2.0
 _KILL_SECONDS = 10.0
+# For a service that nothing depends on.
+_OPTIONAL_SECONDS = 2.0
 _POLL_SECONDS = 0.02
 
 
@@ -61,6 +63,7 @@ class Supervisor:
         self._children: dict[int, Finished] = {}
         self._holding: set[Stream] = set()  # streams with an unfinished line
         self._services: dict[Finished, Any] = {}  # each with the pipe that is its stdin
+        self._optional: set[Finished] = set()  # services that nobody waits for
         self._deadline: float | None = None  # when SIGKILL follows
         self._stop_seen = False
         self._abort_seen = False
@@ -116,13 +119,18 @@ class Supervisor:
         popen.returncode = 0  # this loop reaps; Popen must neither wait nor warn
         return finished
 
-    def serve(self, argv: list[str], cwd: str, env: Mapping[str, str]) -> None:
-        """Start a command that lives beside the job until end_services(): no signal to the job reaches it."""
+    def serve(self, argv: list[str], cwd: str, env: Mapping[str, str], optional: bool = False) -> None:
+        """Start a command that lives beside the job until end_services(): no signal to the job reaches it.
+
+        One that is `optional` is killed if it does not end at once then.
+        """
         popen = self._popen(argv, cwd, env, stdin=subprocess.PIPE)
         service = Finished(popen.pid)
         self._children[popen.pid] = service
         popen.returncode = 0
         self._services[service] = popen.stdin
+        if optional:
+            self._optional.add(service)
 
     def end_services(self) -> None:
         """Close their stdin, and wait for them; in a stopped job until its grace is over."""
@@ -131,8 +139,10 @@ class Supervisor:
         for stdin in self._services.values():
             stdin.close()
         left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-        if not self.wait(lambda: all(service.returncode is not None for service in self._services), timeout=left):
-            log("gave up waiting for what runs beside the job (uploads, measurements)")
+        needed = self._services.keys() - self._optional
+        if not self.wait(lambda: _all_ended(needed), timeout=left):
+            log("gave up waiting for the upload of intermediate output")
+        self.wait(lambda: _all_ended(self._optional), timeout=_OPTIONAL_SECONDS)
         self._services.clear()
         self._kill()
 
@@ -267,3 +277,7 @@ class Supervisor:
                 pass
         except BlockingIOError:
             pass
+
+
+def _all_ended(commands: Iterable[Finished]) -> bool:
+    return all(command.returncode is not None for command in commands)

@@ -35,6 +35,6 @@ def start(resource: Resource, paths: Paths, supervisor: Supervisor, environ: Map
     try:
         for folder in (paths.profiler / "system", paths.profiler / "steps"):
             folder.mkdir(parents=True, exist_ok=True)
-        supervisor.serve(argv, "/", os.environ)
+        supervisor.serve(argv, "/", os.environ, optional=True)
     except (OSError, JobError) as error:
         log(f"SHOAL_PROFILE: nothing is measured on this host: {error}")
