@@ -4,7 +4,6 @@ Everything that decides is elsewhere (`plan`, `supervise`, `describe`); here thi
 """
 
 import contextlib
-import json
 import queue
 import shutil
 import tarfile
@@ -20,7 +19,6 @@ from rich.console import Console
 
 from shoal.errors import ShoalError
 from shoal.job import code, logs, staging
-from shoal.job.artifacts import UNFINISHED, finished_or_absent
 from shoal.job.attempt import ENGINE_ERRORS, Attempt
 from shoal.job.checkpoints import Keeper
 from shoal.job.collect import Collector
@@ -28,11 +26,11 @@ from shoal.job.describe import (
     FAILURE_CHARACTERS,
     History,
     HostEnd,
-    description,
     failure_reason,
     final_status,
     model_uri,
 )
+from shoal.job.described import DescriptionFile
 from shoal.job.docker_hosts import Hosts, NameInUseError
 from shoal.job.interrupts import Interrupts
 from shoal.job.limits import NO_LIMITS, Limits
@@ -49,7 +47,6 @@ from shoal.job.survey import Survey
 
 MAX_RUNTIME_EXIT_CODE = 124  # as timeout(1)
 _BROKEN_EXIT_CODE = 3
-_RESERVE = 1 << 16  # bytes of disk that are kept free for the description
 _ENGINE_PATIENCE_S, _ENGINE_POLL_S = 60.0, 0.5
 _BETWEEN_METRICS_S = 5.0  # that the description of a running job has
 _IN_PROGRESS = ("Starting", "Downloading", "Training", "Interrupted", "Restarting", "Uploading")
@@ -94,7 +91,7 @@ class JobRun:
         self._spot_after_s = settings.interrupt_after_s
         self._staged: dict[str, list[Mount]] | None = None
         self._input = plan.run_folder / staging.FOLDER
-        self._reserve = plan.run_folder / f".reserve{UNFINISHED}"
+        self._description = DescriptionFile(plan, self._history, self._metrics)
         self._ends: list[HostEnd] = []
         self._failure = ""  # why the script failed, if it did
         self._keepers = [Keeper(plan, folder, self._objects, progress) for folder in plan.kept]
@@ -121,13 +118,13 @@ class JobRun:
                 raise self._broken(f"{error.filename or self._plan.run_folder}: {error.strerror}") from error
             finally:
                 staging.clear(self._input)
-                self._reserve.unlink(missing_ok=True)
+                self._description.give_room_back()
 
     def _broken(self, what: str) -> ShoalError:
         """Return the error for a job that could not be brought to its end, told in its description as well."""
         with contextlib.suppress(OSError):
             self._enter("Failed", what)
-            self._describe(("Failed", "Failed"), self._failure or f"InternalServerError: {what}", self._ends)
+            self._description.write(("Failed", "Failed"), self._failure or f"InternalServerError: {what}", self._ends)
         return ShoalError(what, exit_code=_BROKEN_EXIT_CODE)
 
     def _attempts(self) -> Result:
@@ -174,7 +171,7 @@ class JobRun:
         """Return how the job has ended; None if it is to begin again."""
         self._interrupts.events = queue.SimpleQueue()
         hosts.reserve()
-        self._reserve.write_bytes(bytes(_RESERVE))
+        self._description.hold_room()
         self._stage()
         pipes = Pipes(self._surveys, self._objects, self._input / f"pipes-{number}", self._interrupts.events.put)
         with code.archive(self._plan.code, self._objects) as archive:
@@ -199,7 +196,7 @@ class JobRun:
             self._metrics,
             self._display,
         )
-        told = repeatedly(lambda: self._describe(("InProgress", "Training")), _BETWEEN_METRICS_S)
+        told = repeatedly(self._description.refresh, _BETWEEN_METRICS_S)
         try:
             with (
                 told if self._metrics.defined else contextlib.nullcontext(),
@@ -287,8 +284,10 @@ class JobRun:
         return self._end(("Failed", "Failed"), why[:FAILURE_CHARACTERS], model, ends, _BROKEN_EXIT_CODE)
 
     def _end(self, status: tuple[str, str], failure: str, model: str, ends: list[HostEnd], exit_code: int) -> Result:
+        if metrics := self._metrics.final():
+            self._progress.note(", ".join(f"{each['MetricName']} {each['Value']:.5g}" for each in metrics))
         self._enter(status[1], failure.strip() or _shown_uri(model))
-        return Result(self._describe(status, failure, ends, model), exit_code)
+        return Result(self._description.write(status, failure, ends, model), exit_code)
 
     def _make_run_folder(self) -> None:
         folder = self._plan.run_folder
@@ -308,30 +307,10 @@ class JobRun:
         self._history.enter(stage, datetime.now(UTC), message)
         self._progress.stage(stage, message)
         if stage in _IN_PROGRESS:
-            self._describe(("InProgress", stage))
-
-    def _describe(
-        self, status: tuple[str, str], reason: str = "", ends: list[HostEnd] | None = None, model: str = ""
-    ) -> dict[str, Any]:
-        """Write what DescribeTrainingJob would answer now; return it."""
-        described = description(self._plan, self._history, status, reason, ends, model, self._metrics.final())
-        file, text = self._plan.run_folder / "job.json", (json.dumps(described, indent=2) + "\n").encode()
-        try:
-            _write(file, text)
-        except OSError:
-            if not self._reserve.exists():
-                raise
-            self._reserve.unlink()  # the disk is full: how the job ends must be told all the same
-            _write(file, text)
-        return described
+            self._description.write(("InProgress", stage))
 
 
 _BEGINNING = {True: "from the checkpoints", False: "from nothing: there is no CheckpointConfig"}
-
-
-def _write(file: Path, text: bytes) -> None:
-    with finished_or_absent(file) as stream:
-        stream.write(text)
 
 
 def _hosts(count: int) -> str:

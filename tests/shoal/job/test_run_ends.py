@@ -136,10 +136,11 @@ def test_a_terminal_shows_a_line_for_each_host(job: JobFolder, engine: docker.Do
     until(lambda: "FinalMetricDataList" in job.described, "metrics of a job that runs")
     assert job.described["TrainingJobStatus"] == "InProgress"
     process.send_signal(signal.SIGINT)
-    assert "Stopped" in read_terminal(ours, "Stopped")
+    text = read_terminal(ours, "Stopped")
     os.close(ours)
     assert process.wait(60) == 130
     assert [(m["MetricName"], m["Value"]) for m in job.described["FinalMetricDataList"]] == [("loss", 0.25)]
+    assert "note         loss 0.25" in text
 
 
 def read_terminal(terminal: int, pattern: str) -> str:
