@@ -18,7 +18,7 @@ from shoal.job.live import Display
 from shoal.job.metrics import Metrics
 from shoal.job.plan import ML, Plan
 from shoal.job.progress import Progress
-from shoal.job.supervise import STOP_GRACE_S, Reason, Supervisor
+from shoal.job.supervise import FAILED_STOP_GRACE_S, STOP_GRACE_S, Reason, Signal, Supervisor
 
 ENGINE_ERRORS = (DockerException, RequestException)
 _CANNOT_START = 127  # as a shell says of a command that cannot be executed
@@ -31,6 +31,14 @@ _WHY: dict[Reason | None, str] = {
     "max-runtime": "MaxRuntimeInSeconds have passed",
     "spot": f"interrupted, as --interrupt-after says; {STOP_GRACE_S:.0f} s to end",
 }
+
+
+def why(signal: Signal, supervisor: Supervisor) -> str:
+    """Return why hosts get a signal now."""
+    if signal == "SIGTERM":
+        return _WHY[supervisor.reason]
+    grace = FAILED_STOP_GRACE_S if supervisor.reason == "failed" else STOP_GRACE_S
+    return "Ctrl-C again" if supervisor.hurried else f"not ended {grace:.0f} s after SIGTERM"
 
 
 class Attempt:
@@ -95,7 +103,7 @@ class Attempt:
         while not supervisor.done:
             due = supervisor.due(time.monotonic())
             if due is not None:
-                self._progress.note(f"{due} to {', '.join(supervisor.running)}: {_WHY[supervisor.reason]}")
+                self._progress.note(f"{due} to {', '.join(supervisor.running)}: {why(due, supervisor)}")
                 for name in supervisor.running:
                     self._hosts.signal(name, due)
                 continue

@@ -35,18 +35,11 @@ _TRUE_TEXT, _FALSE_TEXT = "true", "false"
 
 def problems(distribution: object, request: Mapping[str, Any]) -> list[Problem]:
     """Return everything that is wrong with a `distribution`, given the request (a valid one) that it stands in."""
+    found = form_problems(distribution)
     if not isinstance(distribution, dict):
-        return [Problem(FIELD, f'{show(distribution)} is not an object such as {{"pytorchddp": {{"enabled": true}}}}')]
-    found = []
-    for name, form in distribution.items():
-        if name == "instance_groups":
-            found += _group_problems(form, request)
-        elif name == "smdistributed":
-            found += _strategy_problems(form)
-        elif name in _FORMS:
-            found += _form_problems(f"{FIELD}.{name}", form, _FORMS[name])
-        else:
-            found.append(Problem(f"{FIELD}.{name}", _unknown(str(name), [*_FORMS, "instance_groups"])))
+        return found
+    if "instance_groups" in distribution:
+        found += _group_problems(distribution["instance_groups"], request)
     groups = request.get("ResourceConfig", {}).get("InstanceGroups", [])
     if not found and len(groups) > 1 and "instance_groups" not in distribution:
         found.append(Problem(FIELD, "the job has several instance groups: name one in distribution.instance_groups"))
@@ -57,6 +50,21 @@ def problems(distribution: object, request: Mapping[str, Any]) -> list[Problem]:
             for name in ours
             if name in request.get("HyperParameters", {})
         ]
+    return found
+
+
+def form_problems(distribution: object) -> list[Problem]:
+    """Return what is wrong with a `distribution` whatever request it stands in."""
+    if not isinstance(distribution, dict):
+        return [Problem(FIELD, f'{show(distribution)} is not an object such as {{"pytorchddp": {{"enabled": true}}}}')]
+    found = []
+    for name, form in distribution.items():
+        if name == "smdistributed":
+            found += _strategy_problems(form)
+        elif name in _FORMS:
+            found += _form_problems(f"{FIELD}.{name}", form, _FORMS[name])
+        elif name != "instance_groups":
+            found.append(Problem(f"{FIELD}.{name}", _unknown(str(name), [*_FORMS, "instance_groups"])))
     return found
 
 

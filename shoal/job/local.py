@@ -141,7 +141,8 @@ def missing_folders(job: JobFile, request: Request) -> list[Problem]:
             continue
         path, place = job.local_path(source["S3Uri"]), f"InputDataConfig[{index}] ({channel['ChannelName']})"
         if not path.exists():
-            found.append(Problem(place, f"there is no {path}"))
+            name = channel["ChannelName"]
+            found.append(Problem(place, f"there is no {path}: put the data there, or say --channel {name}=FOLDER"))
         elif source["S3DataType"] != "S3Prefix" and not path.is_file():
             found.append(Problem(place, f"{path} is no file: {source['S3DataType']} needs one"))
     kept = request.get("CheckpointConfig", {}).get("S3Uri", "")

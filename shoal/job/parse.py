@@ -19,17 +19,29 @@ def parse(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a zero byte in the path
-        raise ShoalError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        hint = _job_files(path) if isinstance(error, IsADirectoryError) else ""
+        raise ShoalError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}{hint}") from error
     try:
         if path.suffix in (".yaml", ".yml"):
             value = yaml.load(text, _Loader)
         else:
             value = json.loads(text, object_pairs_hook=_no_duplicates)
+    except json.JSONDecodeError as error:
+        raise ShoalError(f"{path}: is not JSON: {error} (YAML needs a name that ends in .yaml)") from error
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise ShoalError(f"{path}: is not YAML: {line}{error.problem}") from error
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise ShoalError(f"{path}: {' '.join(str(error).split())}") from error
     if not isinstance(value, dict):
         raise ShoalError(f"{path}: {show(value)} is not a CreateTrainingJob request: the file must hold an object")
     return value
+
+
+def _job_files(folder: Path) -> str:
+    """Return what to give instead of a folder that has job files in it."""
+    found = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".yaml", ".yml"))
+    return f": give {' or '.join(map(str, found[:3]))}" if found else ": give a job file"
 
 
 def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:

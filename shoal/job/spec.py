@@ -47,9 +47,11 @@ def load(path: Path) -> JobFile:
     """
     request = parse(path)
     short = request.pop(distribution.FIELD, None)
-    refuse(path, problems(request))
+    found = problems(request)
     if short is not None:
-        refuse(path, distribution.problems(short, request))
+        found += distribution.form_problems(short) if found else distribution.problems(short, request)
+    refuse(path, found)
+    if short is not None:
         request.setdefault("HyperParameters", {}).update(distribution.hyperparameters(short, request))
         refuse(path, problems(request))
     return JobFile(path.resolve(), request)

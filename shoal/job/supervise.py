@@ -24,6 +24,7 @@ class Supervisor:
     spot_after_s: float | None = None  # from the time all hosts are up to an interruption as spot capacity has them
     exit_codes: dict[str, int] = field(default_factory=dict)
     reason: Reason | None = None
+    hurried: bool = False  # the user said it again
     _interrupted: bool = False
     _spot_at: float | None = None
     _term_at: float | None = None
@@ -45,6 +46,7 @@ class Supervisor:
     def interrupt(self, now: float) -> None:
         """Take note that the user wants the job to stop; said again, at once."""
         if self._interrupted or self.reason == "max-runtime":
+            self.hurried = True
             self._term_at, self._kill_at = None, now
         else:
             self._interrupted = True

@@ -9,7 +9,7 @@ from typing import Any
 
 import docker
 import pytest
-from job_folder import SHOAL, JobFolder
+from job_folder import SHOAL, JobFolder, shoal
 
 NO_ENGINE = {**os.environ, "DOCKER_HOST": "unix:///nowhere/docker.sock"}
 
@@ -46,7 +46,11 @@ def file_as_checkpoints(request: dict[str, Any]) -> None:
     ("change", "expected"),
     [
         (misspell, "ResourceConfg: no such field: did you mean ResourceConfig?"),
-        (no_channel, "InputDataConfig[0] (train): there is no {folder}/nowhere"),
+        (
+            no_channel,
+            "InputDataConfig[0] (train): there is no {folder}/nowhere: "
+            "put the data there, or say --channel train=FOLDER",
+        ),
         (no_source, "HyperParameters.sagemaker_submit_directory: there is no folder {folder}/nowhere"),
         (no_program, "HyperParameters.sagemaker_program: there is no file {folder}/data/train.py"),
         (
@@ -69,9 +73,11 @@ def test_a_wrong_file(job: JobFolder, change: Callable[[dict[str, Any]], None], 
 def test_each_problem_has_its_line(job: JobFolder) -> None:
     misspell(job.request)
     job.request["ResourceConfig"]["InstanceCount"] = "two"
+    job.request["distribution"] = {"pytorchdpp": {"enabled": True}}
     done = job.shoal("validate")
     assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 2
+    lines = sorted(line.removeprefix("shoal: ").split(": ")[1] for line in done.stderr.splitlines())
+    assert lines == ["ResourceConfg", "ResourceConfig.InstanceCount", "distribution.pytorchdpp"]
 
 
 def test_no_file(tmp_path: Path) -> None:
@@ -80,6 +86,13 @@ def test_no_file(tmp_path: Path) -> None:
     done = job.shoal("run")
     assert done.returncode == 2
     assert done.stderr == f"shoal: {tmp_path}/none.json: cannot be read: No such file or directory\n"
+
+
+def test_a_folder_is_no_job_file_but_may_hold_one(job: JobFolder) -> None:
+    job.write()
+    for folder, hint in ((job.path, f"give {job.path}/job.json"), (job.path / "data", "give a job file")):
+        done = shoal("validate", str(folder))
+        assert (done.returncode, done.stderr) == (2, f"shoal: {folder}: cannot be read: Is a directory: {hint}\n")
 
 
 def test_no_engine(job: JobFolder) -> None:

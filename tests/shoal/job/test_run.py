@@ -157,6 +157,8 @@ def test_stopped_twice_hosts_are_killed_at_once(job: JobFolder, engine: docker.D
     job.until_logged("ignored")
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 130  # not the 120 s of grace
+    assert process.stderr is not None
+    assert "SIGKILL to algo-1, algo-2: Ctrl-C again\n" in process.stderr.read()
     assert [host["ExitCode"] for host in job.described["Shoal"]["Hosts"]] == [137, 137]
 
 

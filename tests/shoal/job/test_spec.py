@@ -145,7 +145,7 @@ def test_a_channel_twice_is_told(request_: Request) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("{", "Expecting property name"),
+        ("{", "is not JSON: Expecting property name"),
         ("[]", "[] is not a CreateTrainingJob request"),
         ('{"RoleArn": "a", "RoleArn": "b"}', "'RoleArn' is there twice in one object"),
         ("\udcff", "cannot be read"),
@@ -165,7 +165,7 @@ def test_what_is_not_a_request_is_one_line(tmp_path: Path, text: str, expected: 
     [
         ("RoleArn: a\nRoleArn: b\n", "line 2: 'RoleArn' is there twice in one object"),
         ("a:\n  b: {c: 1, c: 2}\n", "line 2: 'c' is there twice in one object"),
-        ("a: [", "expected the node content"),
+        ("a: [", "is not YAML: line 1: expected the node content"),
         ("? [a]\n: b\n", "found unhashable key"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import pytest
 
+from shoal.job.attempt import why
 from shoal.job.supervise import FAILED_STOP_GRACE_S, PEER_GRACE_S, STOP_GRACE_S, Supervisor
 
 
@@ -49,6 +50,17 @@ def test_ctrl_c_once_is_term_and_two_minutes(job: Supervisor) -> None:
     for host in job.hosts:
         job.exited(host, 137, 171)
     assert job.reason == "interrupted"
+
+
+def test_whoever_is_killed_is_told_why(job: Supervisor) -> None:
+    job.interrupt(50)
+    assert why("SIGTERM", job) == "stopping; 120 s to end, Ctrl-C again kills at once"
+    assert why("SIGKILL", job) == "not ended 120 s after SIGTERM"
+    job.interrupt(60)
+    assert why("SIGKILL", job) == "Ctrl-C again"
+    failed = Supervisor(("a", "b"), started=0, max_runtime_s=1000)
+    failed.exited("a", 1, 5)
+    assert why("SIGKILL", failed) == "not ended 30 s after SIGTERM"
 
 
 def test_ctrl_c_twice_kills_at_once_even_before_term_was_sent(job: Supervisor) -> None:
