@@ -169,7 +169,7 @@ def bucket(client: docker.DockerClient) -> Iterator[Bucket]:
     network = client.networks.create(f"shoal-test-{uuid.uuid4().hex[:8]}")
     network.reload()
     with s3_server(network.attrs["IPAM"]["Config"][0]["Gateway"]) as url:
-        made = Bucket("bucket", url)
+        made = Bucket(f"test-{uuid.uuid4().hex[:8]}", url)  # all servers of this process share their buckets
         made.client.create_bucket(Bucket=made.name)
         yield made
     network.remove()

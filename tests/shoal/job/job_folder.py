@@ -88,7 +88,10 @@ def until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None
 def things_of(client: docker.DockerClient, job_name: str) -> list[Any]:
     """Return the containers and networks of a job."""
     wanted: dict[str, str | list[str] | bool] = {"label": f"shoal.job={job_name}"}
-    return [*client.containers.list(all=True, filters=wanted), *client.networks.list(filters=wanted)]
+    return [
+        *client.containers.list(all=True, filters=wanted, ignore_removed=True),
+        *client.networks.list(filters=wanted),
+    ]
 
 
 def socket_group() -> int | None:
