@@ -11,7 +11,8 @@ import pytest
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 SAY = '#!/bin/sh\necho "$(basename "$0") $*" >>"{log}"\n'
-FOLDERS = ("tests/images", "tests/shoal", "tests/e2e", "tests/sdk", "tests/benchmarks/test_images.py")
+BENCHMARKS = ("tests/benchmarks/test_images.py", "tests/benchmarks/test_jobs.py")
+FOLDERS = ("tests/images", "tests/shoal", "tests/e2e", "tests/sdk", *BENCHMARKS)
 # The two runs: what needs the engine, and all the rest.
 OPTIONS = "-q --durations=10 --override-ini=cache_dir=.shoal/pytest"
 PYTESTS = [
