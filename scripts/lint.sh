@@ -13,7 +13,7 @@ check ruff check --quiet .
 check ruff format --quiet --check .
 # One run a folder: two folders may each have a conftest.py, and mypy knows modules by name.
 for folder in shoal entrypoint/src tests/shoal/image tests/shoal/push tests/shoal/job tests/shoal/catalogue tests/shoal/advise tests/shoal/report tests/shoal/submit \
-    tests/shoal/serve tests/images tests/e2e tests/scripts tests/smddp tests/conftest.py; do
+    tests/shoal/serve tests/images tests/e2e tests/scripts tests/smddp tests/conftest.py tests/shoal/conftest.py; do
     check mypy --no-error-summary "$folder"
 done
 for folder in scripts benchmarks; do

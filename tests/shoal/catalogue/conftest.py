@@ -3,7 +3,6 @@
 import copy
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page
 
 sys.path.insert(0, str(Path(__file__).parent))  # test modules are imported by file: they find helpers no other way
 from catalogue_samples import MANIFESTS, NEW, OLD, ROW, UNBUILT, Open, Shoal, bill
@@ -61,19 +60,6 @@ def url(clone: Path, shoal: Shoal) -> str:
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{clone / 'page.html'}\n"
     return (clone / "page.html").as_uri()
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """Return Debian's Chromium: playwright's own would be a download."""
-    program = shutil.which("chromium")
-    if program is None:
-        pytest.fail("no chromium: install the Debian package (TEST_PACKAGES in the Makefile)")
-    with sync_playwright() as playwright:
-        # Root has no sandbox; the page is our own.
-        started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.fixture
