@@ -1,36 +1,16 @@
 """The page as a reader has it: in a browser, by its buttons and fields."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from catalogue_samples import FOREIGN, HOSTILE, NEW, OLD, ROW, UNBUILT, Open, Shoal
 from playwright.sync_api import Locator, Page, expect
 
+Contrasts = Callable[[Page], list[tuple[float, str]]]
 OTHER = FOREIGN.partition(":")[2].rpartition("-")[0]  # the entry of an image that no row of versions.yaml makes
 NEW_TAG, OLD_TAG, FOREIGN_TAG = (reference.partition(":")[2] for reference in (NEW, OLD, FOREIGN))
-# Of every text: its colour and what is behind it, as numbers; the contrast by WCAG 2's formula.
-CONTRAST = """() => {
-  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
-  const linear = (c) => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
-  const luminance = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
-  const behind = (element) => {
-    for (let at = element; at; at = at.parentElement) {
-      const colour = parse(getComputedStyle(at).backgroundColor);
-      if (colour.length === 3 || colour[3] === 1) return colour;
-    }
-    return [255, 255, 255];
-  };
-  const found = [];
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) {
-    const element = walker.currentNode.parentElement;
-    if (!walker.currentNode.textContent.trim() || !element.checkVisibility() || element.closest("script")) continue;
-    const [a, b] = [parse(getComputedStyle(element).color), behind(element)].map(luminance);
-    found.push([(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), element.outerHTML.slice(0, 120)]);
-  }
-  return found;
-}"""
 
 
 def cells(table: Locator) -> list[list[str]]:
@@ -241,10 +221,10 @@ def test_no_screen_needs_to_scroll_sideways(opened: Open, width: int) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_can_be_read(opened: Open, scheme: str) -> None:
+def test_every_text_can_be_read(opened: Open, contrasts: Contrasts, scheme: str) -> None:
     page = opened(color_scheme=scheme)
     everything_open(page)
-    found = page.evaluate(CONTRAST)
+    found = contrasts(page)
     assert len(found) > 100
     assert [text for contrast, text in found if contrast < 4.5] == []
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")

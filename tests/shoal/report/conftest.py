@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))  # test modules are imported by file: they find helpers no other way
 ROOT = Path(__file__).resolve().parents[3]
 Report = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -1,11 +1,9 @@
 """`shoal report` on what users give it: other folders, short runs, broken runs, folders that cannot be written."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
 from report_samples import host, ranks, write_run
 
 

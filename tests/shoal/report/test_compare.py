@@ -2,15 +2,12 @@
 
 import json
 import random
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser
-
-sys.path.insert(0, str(Path(__file__).parent))
 from report_samples import host, observed, ranks, write_run
 
 from shoal.report.compare import differences, sentence

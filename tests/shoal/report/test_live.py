@@ -1,12 +1,8 @@
 """What `shoal top` makes of the last lines of a host's files."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from report_samples import BEGAN, event, host, ranks
 
 from shoal.report.live import COLUMNS, now

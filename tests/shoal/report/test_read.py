@@ -2,12 +2,9 @@
 
 import json
 import random
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from report_samples import BEGAN, event, host, ranks, write_run
 
 from shoal.errors import ShoalError

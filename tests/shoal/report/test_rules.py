@@ -1,14 +1,10 @@
 """Each rule on the scenarios that the original was run on (2000 points, 2 GPUs, 4 cores), and on those it got wrong."""
 
 import math
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # test modules are imported by file: they find helpers no other way
 from report_samples import BEGAN, host, observed, ranks, spread, step
 
 from shoal.errors import ShoalError
