@@ -71,7 +71,7 @@ def run(writer: Writer, interval: float, stdin: int, root: int) -> None:
         for source in sources:
             try:
                 values += source.sample(started)
-            except (OSError, ValueError, IndexError, ArithmeticError):
+            except (OSError, ValueError, LookupError, ArithmeticError):
                 continue  # this time
         if values:
             writer.write(time.time(), values)
