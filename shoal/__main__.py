@@ -8,7 +8,10 @@ INTERRUPTED = 130  # as a shell says of a command that Ctrl-C ended
 def main() -> None:
     """Run the command. Ctrl-C ends it without a traceback from the first moment on, imports included."""
     try:
-        from shoal.cli import main as run
+        from shoal.imports import without_collecting
+
+        with without_collecting():
+            from shoal.cli import main as run
 
         run()
     except KeyboardInterrupt:

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from shoal.console import err
 from shoal.errors import ShoalError
+from shoal.imports import without_collecting
 
 # Verb -> where its function is, in the order of the help. A verb's module is imported when that verb is asked for:
 # `shoal run` begins a second earlier than if it waited for what builds images.
@@ -58,7 +59,9 @@ class _Verbs(TyperGroup):
         if name not in self.commands:
             module, _, function = _VERBS[name].partition(":")
             alone = typer.Typer(add_completion=False)
-            alone.command(name)(getattr(importlib.import_module(module), function))
+            with without_collecting():
+                verb = getattr(importlib.import_module(module), function)
+            alone.command(name)(verb)
             self.commands[name] = typer.main.get_command(alone)
         return self.commands[name]
 

@@ -18,6 +18,7 @@ from shoal.job.live import Display
 from shoal.job.metrics import Metrics
 from shoal.job.plan import ML, Plan
 from shoal.job.progress import Progress
+from shoal.job.side_by_side import side_by_side
 from shoal.job.supervise import FAILED_STOP_GRACE_S, STOP_GRACE_S, Reason, Signal, Supervisor
 
 ENGINE_ERRORS = (DockerException, RequestException)
@@ -62,31 +63,33 @@ class Attempt:
         self._followers: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Start every host, unless the user has had enough or one cannot be started."""
-        supervisor = self._supervisor
-        started = []
-        for name in supervisor.hosts:
-            if self._interrupts or self._start_errors:
-                supervisor.exited(name, 0, time.monotonic())
-                continue
-            chunks = self._hosts.output(name)
-            try:
-                self._hosts.start(name)
-            except APIError as error:
-                self._start_errors[name] = f"{name} could not be started: {error.explanation or error}"
-                supervisor.exited(name, _CANNOT_START, time.monotonic())
-                continue
-            started.append(name)
-            file = self._plan.run_folder / "logs" / f"{name}.log"
-            self._follow(logs.follow, name, chunks, file, self._printer, self._metrics.line)
-            threading.Thread(target=self._wait, args=(name, self._interrupts.events), daemon=True).start()
-            if self._display is not None:
+        """Start all hosts side by side, but none any more when the user has had enough or one could not be started."""
+        supervisor, names = self._supervisor, self._supervisor.hosts
+        up = dict(zip(names, side_by_side(self._start, names), strict=True))
+        for name in names:
+            if not up[name]:
+                supervisor.exited(name, _CANNOT_START if name in self._start_errors else 0, time.monotonic())
+            elif self._display is not None:
                 self._display.follow(name, self._hosts.stats(name))
-        for name in started:
-            self._hosts.limit_link(name)
+        side_by_side(self._hosts.limit_link, [name for name in names if up[name]])
         supervisor.up(time.monotonic())
         if supervisor.done and self._interrupts:
             supervisor.interrupt(time.monotonic())
+
+    def _start(self, name: str) -> bool:
+        """Start a host and follow its output; return whether it is up."""
+        if self._interrupts or self._start_errors:
+            return False
+        chunks = self._hosts.output(name)
+        try:
+            self._hosts.start(name)
+        except APIError as error:
+            self._start_errors[name] = f"{name} could not be started: {error.explanation or error}"
+            return False
+        file = self._plan.run_folder / "logs" / f"{name}.log"
+        self._follow(logs.follow, name, chunks, file, self._printer, self._metrics.line)
+        threading.Thread(target=self._wait, args=(name, self._interrupts.events), daemon=True).start()
+        return True
 
     def wait(self) -> list[HostEnd]:
         """Let time pass until every host has ended and its output is in its file."""
@@ -96,7 +99,7 @@ class Attempt:
             # A reader that stalls (a pager) stalls this, as it would any program; the log file must become whole.
             while follower.is_alive() and len(self._interrupts) == before:
                 follower.join(_LOG_POLL_S)
-        return [self._end(name) for name in self._supervisor.hosts]
+        return side_by_side(self._end, self._supervisor.hosts)
 
     def _supervise(self) -> None:
         supervisor = self._supervisor

@@ -14,6 +14,7 @@ import typer
 
 from shoal import console
 from shoal.errors import ShoalError
+from shoal.imports import without_collecting
 from shoal.job import code, limits, local, spec, template
 from shoal.job.limits import Limits
 from shoal.job.objects import Objects
@@ -95,9 +96,10 @@ def run(
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # as it is for a command that a script puts in the background
         signal.signal(signal.SIGINT, _leave)  # until the job listens itself: nothing has been started or written
     # Imported here: `validate` needs no Docker SDK, and other verbs none of this.
-    from shoal import engine
-    from shoal.job import docker_hosts
-    from shoal.job.run import JobRun, Settings
+    with without_collecting():
+        from shoal import engine
+        from shoal.job import docker_hosts
+        from shoal.job.run import JobRun, Settings
 
     progress = Progress(console.err)
     job, plan = _plan(job_file, job_name, channel or [], source, output, progress)

@@ -23,6 +23,7 @@ from shoal.job import abandoned, owner, payload, staging
 from shoal.job.limits import NO_LIMITS, Limits
 from shoal.job.link_rate import limit_link
 from shoal.job.plan import CODE, Host, Mount, Plan
+from shoal.job.side_by_side import side_by_side
 from shoal.job.spec import FILE_SCHEME
 
 JOB_LABEL = "shoal.job"
@@ -61,8 +62,11 @@ class Hosts:
 
     def remove(self) -> None:
         """Remove everything that there is of the job on the engine; what it would not remove is in `left_behind`."""
-        things = [*self._containers.values(), *([self._network] if self._network is not None else [])]
-        self.left_behind = [thing.name for thing in things if not _remove(thing)]
+        things = list(self._containers.values())
+        gone = side_by_side(_remove, things)
+        if self._network is not None:  # which cannot go before them
+            things, gone = [*things, self._network], [*gone, _remove(self._network)]
+        self.left_behind = [thing.name for thing, is_gone in zip(things, gone, strict=True) if not is_gone]
 
     def reserve(self) -> None:
         """Make the job's network: from now on its name is in use.
@@ -94,17 +98,23 @@ class Hosts:
             NameInUseError: another process has just made one of the same name.
         """
         machine = self._client.info()
-        for host in self._plan.hosts:
-            mounts = (*host.mounts, *staged.get(host.name, ()))
-            with _name_in_use(self._plan.name):
-                container = self._create_one(host, mounts, machine)
-            self._containers[host.name] = container
-            mounted = {mount.target for mount in mounts}
-            kept = [folder.local_path for folder in self._plan.kept]
-            container.put_archive("/", payload.config_archive(host.config, kept, mounted))
-            if code is not None:
-                code.seek(0)
-                container.put_archive(CODE, code)
+
+        def make(host: Host) -> None:
+            self._make(host, (*host.mounts, *staged.get(host.name, ())), machine)
+
+        side_by_side(make, self._plan.hosts)
+        for container in self._containers.values() if code is not None else ():
+            code.seek(0)
+            container.put_archive(CODE, code)
+
+    def _make(self, host: Host, mounts: Sequence[Mount], machine: dict[str, Any]) -> None:
+        """Make a host's container with the folders and files of the contract in it."""
+        with _name_in_use(self._plan.name):
+            container = self._create_one(host, mounts, machine)
+        self._containers[host.name] = container
+        mounted = {mount.target for mount in mounts}
+        kept = [folder.local_path for folder in self._plan.kept]
+        container.put_archive("/", payload.config_archive(host.config, kept, mounted))
 
     def _create_one(self, host: Host, mounts: Sequence[Mount], machine: dict[str, Any]) -> Container:
         plan = self._plan

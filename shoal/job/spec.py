@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from shoal.errors import ShoalError
+from shoal.imports import without_collecting
 from shoal.job import distribution
 from shoal.job.parse import parse
 from shoal.job.shape import Problem, Rules, check, show
@@ -85,10 +86,11 @@ def file_uris(value: object, path: str = "") -> list[str]:
 def operation_shape(operation: str, direction: str) -> Any:
     """Return the shape of a SageMaker operation's `input` or `output` from the model botocore ships."""
     # Imported here: botocore takes a tenth of a second, and other verbs do not need it.
-    from botocore.loaders import Loader
-    from botocore.model import ServiceModel
+    with without_collecting():
+        from botocore.loaders import Loader
+        from botocore.model import ServiceModel
 
-    model = ServiceModel(Loader(include_default_search_paths=True).load_service_model("sagemaker", "service-2"))
+        model = ServiceModel(Loader(include_default_search_paths=True).load_service_model("sagemaker", "service-2"))
     return getattr(model.operation_model(operation), f"{direction}_shape")
 
 
