@@ -103,9 +103,10 @@ class Hosts:
             self._make(host, (*host.mounts, *staged.get(host.name, ())), machine)
 
         side_by_side(make, self._plan.hosts)
-        for container in self._containers.values() if code is not None else ():
-            code.seek(0)
-            container.put_archive(CODE, code)
+        if code is not None:
+            for container in self._containers.values():
+                code.seek(0)
+                container.put_archive(CODE, code)
 
     def _make(self, host: Host, mounts: Sequence[Mount], machine: dict[str, Any]) -> None:
         """Make a host's container with the folders and files of the contract in it."""
