@@ -62,7 +62,7 @@ class Hosts:
 
     def remove(self) -> None:
         """Remove everything that there is of the job on the engine; what it would not remove is in `left_behind`."""
-        things = list(self._containers.values())
+        things: list[Any] = list(self._containers.values())
         gone = side_by_side(_remove, things)
         if self._network is not None:  # which cannot go before them
             things, gone = [*things, self._network], [*gone, _remove(self._network)]
