@@ -1,8 +1,10 @@
 """The verb `shoal advise`: storage and batch from a few numbers. Only arithmetic: nothing is looked at or changed."""
 
+import contextlib
 import json
 import math
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -38,31 +40,40 @@ def advise(
         raise ShoalError(f"advise: give --dataset and --epoch-seconds, or {_EVERY_BATCH_OPTION}, or all of them")
     advice: dict[str, Any] = {}
     lines: list[str] = []
-    if dataset is not None or epoch_seconds is not None or capacity is not None:
-        advice["storage"], lines = _storage(dataset, epoch_seconds, storage_type, capacity, hosts)
-    if any(value is not None for value in about_batch):
-        if batch_per_device is None or base_batch is None or base_lr is None or samples is None:
-            raise ShoalError(f"advise: {_EVERY_BATCH_OPTION} are needed together")
-        if not 0 < base_lr < math.inf:
-            raise ShoalError(f"--base-lr: {base_lr:g}: a number above 0 was expected")
-        if not warmup_epochs < math.inf:
-            raise ShoalError(f"--warmup-epochs: {warmup_epochs:g}: a number, 0 or more, was expected")
-        ranks = hosts * devices
-        plan = batch_plan(
-            ranks=ranks,
-            batch_per_rank=batch_per_device,
-            base_batch=base_batch,
-            base_lr=base_lr,
-            samples=samples,
-            warmup_epochs=warmup_epochs,
-        )
-        advice["batch"] = asdict(plan)
-        lines += _batch_lines(plan, ranks, batch_per_device, base_batch, base_lr)
+    with _reckonable():
+        if dataset is not None or epoch_seconds is not None or capacity is not None:
+            advice["storage"], lines = _storage(dataset, epoch_seconds, storage_type, capacity, hosts)
+        if any(value is not None for value in about_batch):
+            if batch_per_device is None or base_batch is None or base_lr is None or samples is None:
+                raise ShoalError(f"advise: {_EVERY_BATCH_OPTION} are needed together")
+            if not 0 < base_lr < math.inf:
+                raise ShoalError(f"--base-lr: {base_lr:g}: a number above 0 was expected")
+            if not warmup_epochs < math.inf:
+                raise ShoalError(f"--warmup-epochs: {warmup_epochs:g}: a number, 0 or more, was expected")
+            ranks = hosts * devices
+            plan = batch_plan(
+                ranks=ranks,
+                batch_per_rank=batch_per_device,
+                base_batch=base_batch,
+                base_lr=base_lr,
+                samples=samples,
+                warmup_epochs=warmup_epochs,
+            )
+            advice["batch"] = asdict(plan)
+            lines += _batch_lines(plan, ranks, batch_per_device, base_batch, base_lr)
     if as_json:
         sys.stdout.write(json.dumps(advice, indent=2) + "\n")
         return
     for line in lines:
         console.out.print(line, markup=False)
+
+
+@contextlib.contextmanager
+def _reckonable() -> Iterator[None]:
+    try:
+        yield
+    except OverflowError as error:
+        raise ShoalError("advise: a number is larger, or a time shorter, than can be reckoned with") from error
 
 
 def _storage(

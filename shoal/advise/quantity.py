@@ -6,6 +6,7 @@ from shoal.errors import ShoalError
 
 GB = 10**9
 TIB = 2**40
+_MOST = 1e24
 _UNITS = {
     "B": 1,
     **{f"{prefix}B": 1000**power for power, prefix in enumerate("kMGTP", start=1)},
@@ -22,10 +23,10 @@ def parse_bytes(option: str, text: str) -> int:
     """
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)", text.strip())
     unit = _BY_LOWER.get(found.group(2).lower()) if found else None
-    size = round(float(found.group(1)) * _UNITS[unit]) if found and unit else 0
-    if size < 1:
+    size = float(found.group(1)) * _UNITS[unit] if found and unit else 0.0
+    if not 0.5 < size < _MOST:
         raise ShoalError(f"{option}: {text!r} is not a size: write a number and a unit ({', '.join(_UNITS)}): 100GB")
-    return size
+    return round(size)
 
 
 def show(count: float) -> str:

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import math
 import os
 import signal
 import sys
@@ -101,6 +102,8 @@ def run(
         from shoal.job import docker_hosts
         from shoal.job.run import JobRun, Settings
 
+    if interrupt_after is not None and not math.isfinite(interrupt_after):
+        raise ShoalError(f"--interrupt-after {interrupt_after}: a number of seconds was expected, such as 30")
     progress = Progress(console.err)
     job, plan = _plan(job_file, job_name, channel or [], source, output, progress)
     settings = Settings(_limits(host_cpus, host_memory, link_rate), interrupt_after)
@@ -167,11 +170,13 @@ def _plan(
 
 
 def _folders(channels: list[str]) -> dict[str, Path]:
-    folders = {}
+    folders: dict[str, Path] = {}
     for text in channels:
         name, equals, folder = text.partition("=")
         if not (name and equals and folder):
             raise ShoalError(f"--channel {text!r}: write NAME=FOLDER")
+        if name in folders:
+            raise ShoalError(f"--channel {text!r}: {name} is given twice")
         folders[name] = Path(folder)
     return folders
 

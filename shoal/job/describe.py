@@ -12,6 +12,7 @@ from shoal.job.objects import joined
 from shoal.job.plan import Plan
 from shoal.job.supervise import Reason
 
+_LAST_SIGNAL = 64  # of Linux
 _NOT_FOUND = 127  # as a shell, and the engine's init, say
 FAILURE_CHARACTERS = 1024  # of the failure file, as the service shows them
 
@@ -81,7 +82,7 @@ def failure_reason(ends: list[HostEnd]) -> str:
         why += " (out of memory: killed by the kernel)"
     elif first.exit_code == _NOT_FOUND:
         why += " (its command, or a command in it, was not found)"
-    elif first.exit_code > 128:
+    elif 128 < first.exit_code <= 128 + _LAST_SIGNAL:
         why += f" (signal {first.exit_code - 128})"
     return f"AlgorithmError: {first.name} ended with {why}"
 

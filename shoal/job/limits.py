@@ -9,7 +9,8 @@ from shoal.errors import ShoalError
 _BYTES = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 _BITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 _LEAST_MEMORY = 6 * 1024**2  # the engine's
-_LEAST_RATE = 8_000  # bits a second
+_MOST_MEMORY = 1024**5  # the engine counts with 63 bits
+_LEAST_RATE, _MOST_RATE = 8_000, 10**12  # bits a second; tc counts the bytes of a burst with 32 bits
 
 
 @dataclass(frozen=True)
@@ -52,23 +53,25 @@ def memory(text: str) -> int:
     """Return a number of bytes, from `512m` and the like.
 
     Raises:
-        ShoalError: it is none, or less than the engine takes.
+        ShoalError: it is none, or less or more than the engine takes.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgt]?)(?:i?b)?", text.lower())
-    size = int(float(match[1]) * _BYTES[match[2]]) if match else 0
-    if size < _LEAST_MEMORY:
-        raise ShoalError(f"--host-memory {text!r}: a size such as 512m or 4g is allowed, at least 6m")
-    return size
+    size = float(match[1]) * _BYTES[match[2]] if match else 0
+    if not _LEAST_MEMORY <= size <= _MOST_MEMORY:
+        raise ShoalError(f"--host-memory {text!r}: a size such as 512m or 4g is allowed, at least 6m, at most 1024t")
+    return int(size)
 
 
 def link_rate(text: str) -> int:
     """Return bits a second, from `100mbit` and the like.
 
     Raises:
-        ShoalError: it is none, or less than 8 kbit.
+        ShoalError: it is none, less than 8 kbit or more than 1000 Gbit.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]bit)", text.lower())
-    rate = int(float(match[1]) * _BITS[match[2]]) if match else 0
-    if rate < _LEAST_RATE:
-        raise ShoalError(f"--link-rate {text!r}: a rate such as 100mbit or 1gbit is allowed, at least 8kbit")
-    return rate
+    rate = float(match[1]) * _BITS[match[2]] if match else 0
+    if not _LEAST_RATE <= rate <= _MOST_RATE:
+        raise ShoalError(
+            f"--link-rate {text!r}: a rate such as 100mbit or 1gbit is allowed, at least 8kbit, at most 1000gbit"
+        )
+    return int(rate)

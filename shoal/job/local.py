@@ -17,6 +17,7 @@ from shoal.job.spec import FILE_SCHEME, JobFile, Request
 SUBMIT_DIRECTORY = "sagemaker_submit_directory"
 PROGRAM = "sagemaker_program"
 COMMAND = "sagemaker_command"
+SERVERLESS = "ServerlessJobConfig"
 DEFAULT_CHECKPOINTS = "/opt/ml/checkpoints"
 DEFAULT_TENSORBOARD = "/opt/ml/output/tensorboard"
 # Not to be kept elsewhere, nor is any folder above them.
@@ -82,6 +83,8 @@ def _here(channel: Request, path: Path) -> Request:
 
 def refusals(request: Request, channels: Mapping[str, Path]) -> list[Problem]:
     """Return what in a valid request a local run cannot honour, and what on the command line has no place in it."""
+    if SERVERLESS in request:
+        return [Problem(SERVERLESS, "has no hosts and no image of its own: only the service can run such a job")]
     found = []
     algorithm = request.get("AlgorithmSpecification", {})
     if "TrainingImage" not in algorithm:
@@ -124,22 +127,31 @@ def _kept_refusals(field: str, uri: str, request: Request, default: str) -> list
     found, config = [], request[field]
     if not config[uri].startswith((FILE_SCHEME, "s3://")):
         found.append(Problem(f"{field}.{uri}", f"{show(config[uri])} cannot be written: only s3:// and file:// can"))
-    path = PurePosixPath(config.get("LocalPath", default))
+    return found + kept_path_refusals(field, config.get("LocalPath", default), default)
+
+
+def kept_path_refusals(field: str, local_path: str, default: str) -> list[Problem]:
+    """Return what is against a folder of the hosts to be kept elsewhere."""
+    path = PurePosixPath(local_path)
     taken = any(path == PurePosixPath(each) or path in PurePosixPath(each).parents for each in _TAKEN)
     below_input = PurePosixPath("/opt/ml/input") in path.parents
-    if not path.is_absolute() or ".." in path.parts or taken or below_input:
-        found.append(Problem(f"{field}.LocalPath", f"{show(str(path))} cannot be kept: the default is {default}"))
-    return found
+    if path.is_absolute() and ".." not in path.parts and not taken and not below_input:
+        return []
+    return [Problem(f"{field}.LocalPath", f"{show(str(path))} cannot be kept: the default is {default}")]
 
 
 def missing_folders(job: JobFile, request: Request) -> list[Problem]:
-    """Return the `file://` sources of a request that do not exist."""
+    """Return the `file://` places of a request that do not exist, or that the engine cannot be told."""
     found = []
+    output = request["OutputDataConfig"]["S3OutputPath"]
+    if output.startswith(FILE_SCHEME):
+        found += _no_text("OutputDataConfig.S3OutputPath", job.local_path(output))
     for index, channel in enumerate(request.get("InputDataConfig", [])):
         source = channel["DataSource"]["S3DataSource"]
         if not source["S3Uri"].startswith(FILE_SCHEME):
             continue
         path, place = job.local_path(source["S3Uri"]), f"InputDataConfig[{index}] ({channel['ChannelName']})"
+        found += _no_text(place, path)
         if not path.exists():
             name = channel["ChannelName"]
             found.append(Problem(place, f"there is no {path}: put the data there, or say --channel {name}=FOLDER"))
@@ -156,6 +168,14 @@ def missing_folders(job: JobFile, request: Request) -> list[Problem]:
         elif program is not None and not _started_otherwise(request, program) and not (folder / program).is_file():
             found.append(Problem(f"HyperParameters.{PROGRAM}", f"there is no file {folder / program}"))
     return found
+
+
+def _no_text(place: str, path: Path) -> list[Problem]:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return [Problem(place, f"{show(str(path))} is not UTF-8: the engine takes no such path: give another name")]
+    return []
 
 
 def _started_otherwise(request: Request, program: str) -> bool:
@@ -180,6 +200,8 @@ def instance_groups(request: Request) -> list[tuple[str, str, int]]:
     resources = request.get("ResourceConfig", {})
     if "InstanceGroups" in resources:
         return [(g["InstanceGroupName"], g["InstanceType"], g["InstanceCount"]) for g in resources["InstanceGroups"]]
+    if "InstanceType" not in resources:  # a serverless job, as the service describes it
+        return []
     return [("homogeneousCluster", resources["InstanceType"], resources["InstanceCount"])]
 
 
@@ -200,4 +222,4 @@ def _decoded(request: Request, parameter: str) -> str | None:
 
 
 def _uri(path: Path) -> str:
-    return FILE_SCHEME + quote(str(path.resolve()))
+    return FILE_SCHEME + quote(str(path.resolve()), errors="surrogateescape")

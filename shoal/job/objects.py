@@ -229,7 +229,7 @@ def _is_s3_error(error: Exception) -> bool:
 
 def joined(uri: str, path: str) -> str:
     """Return the URI of what is at `path` below a folder."""
-    return f"{uri.rstrip('/')}/{path if uri.startswith(_S3_SCHEME) else quote(path)}"
+    return f"{uri.rstrip('/')}/{path if uri.startswith(_S3_SCHEME) else quote(path, errors='surrogateescape')}"
 
 
 def _split(uri: str) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """Read the text of a job file, JSON or YAML, into an object. A key that is there twice is an error in both."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,12 @@ def parse(path: Path) -> dict[str, Any]:
         ShoalError: it cannot be read, is neither, or holds something else.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # Windows' editors put a mark before the first letter
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a zero byte in the path
         hint = _job_files(path) if isinstance(error, IsADirectoryError) else ""
         raise ShoalError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}{hint}") from error
     try:
-        if path.suffix in (".yaml", ".yml"):
+        if path.suffix.lower() in (".yaml", ".yml"):
             value = yaml.load(text, _Loader)
         else:
             value = json.loads(text, object_pairs_hook=_no_duplicates)
@@ -54,7 +55,10 @@ def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe loader, which alone would keep the last of two equal keys without a word."""
+    """YAML's safe loader, which alone would keep the last of two equal keys without a word.
+
+    It reads YAML 1.1, where `yes`, `NO`, `010`, `12:30` and `2026-01-02` are no text; here they are, as in YAML 1.2.
+    """
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         """Refuse a key that is written twice, before merged keys (`<<`) join those written."""
@@ -66,3 +70,23 @@ class _Loader(yaml.SafeLoader):
                     raise ValueError(f"line {line}: {key.value!r} is there twice in one object")
                 seen.add((key.tag, key.value))
         super().flatten_mapping(node)
+
+
+def _as_in_yaml_1_2() -> None:
+    changed = {
+        "bool": r"true|True|TRUE|false|False|FALSE",
+        "int": r"[-+]?(?:0|[1-9][0-9]*)",
+        "float": r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+    }
+    gone = {f"tag:yaml.org,2002:{name}" for name in (*changed, "timestamp")}
+    resolvers = {
+        first: [(tag, pattern) for tag, pattern in those if tag not in gone]
+        for first, those in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    _Loader.yaml_implicit_resolvers = resolvers
+    for name, pattern in changed.items():
+        firsts = "tTfF" if name == "bool" else "-+.0123456789"
+        _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{name}", re.compile(f"^(?:{pattern})$"), list(firsts))
+
+
+_as_in_yaml_1_2()

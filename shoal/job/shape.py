@@ -19,7 +19,13 @@ _SHOWN_CHOICES = 12
 _SHOWN_CHARACTERS = 80
 
 # The model's patterns are Java's. Python has no \p{..}; these stand in for those the model uses, all inside [].
-_JAVA_CLASSES = {r"\p{Alnum}": "a-zA-Z0-9", r"\p{L}": r"\w", r"\p{N}": r"\d", r"\p{Z}": r"\s"}
+_SEPARATORS = r" \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+_JAVA_CLASSES = {r"\p{Alnum}": "a-zA-Z0-9", r"\p{L}": r"\w", r"\p{N}": r"\d", r"\p{Z}": _SEPARATORS}
+_JAVA_DOT = r"[^\n\r\u0085\u2028\u2029]"
+_ONE_TOKEN = re.compile(r"\\.|\[(?:\\.|[^]\\])*\]|\.")  # so far as a dot needs it: an escape, a class, a dot
+
+_BOOLEANS = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "false", "off": "false"}
+_WIDEST = {"integer": 31, "long": 63}  # bits of a whole number on the wire, without its sign
 
 _PYTHON_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "structure": ((dict,), "an object"),
@@ -115,6 +121,9 @@ def _string(rules: Rules, shape: Any, value: str, path: str) -> Iterator[Problem
         return
     wrong_length = list(_length(rules, shape, len(value), "characters", path))
     yield from wrong_length
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        yield Problem(path, f"{show(value)} is no text: half of a character is in it")
+        return
     pattern = shape.metadata.get("pattern")
     if pattern and not wrong_length and not python_pattern(pattern).fullmatch(value):
         yield Problem(path, f"{show(value)} does not match {pattern}")
@@ -130,6 +139,9 @@ def _length(rules: Rules, shape: Any, length: int, unit: str, path: str) -> Iter
 
 def _range(rules: Rules, shape: Any, value: float, path: str) -> Iterator[Problem]:
     low, high = rules.minimum(shape), shape.metadata.get("max")
+    if (bits := _WIDEST.get(shape.type_name)) is not None:
+        low = -(1 << bits) if low is None else low
+        high = (1 << bits) - 1 if high is None else high
     if low is not None and value < low:
         yield Problem(path, f"{value} is less than {low}")
     if high is not None and value > high:
@@ -139,9 +151,12 @@ def _range(rules: Rules, shape: Any, value: float, path: str) -> Iterator[Proble
 @functools.cache
 def python_pattern(java: str) -> re.Pattern[str]:
     """Return the model's (Java) pattern as Python's."""
+    # Java's \d, \w and \s are ASCII's. Those that stand in for \p{L} and \p{N} are not, and never beside the others.
+    flags = re.NOFLAG if r"\p{L}" in java else re.ASCII
+    java = _ONE_TOKEN.sub(lambda token: _JAVA_DOT if token.group() == "." else token.group(), java)
     for name, members in _JAVA_CLASSES.items():
         java = java.replace(name, members)
-    return re.compile(java)
+    return re.compile(java, flags)
 
 
 def _suggestion(word: str, known: list[str]) -> str:
@@ -155,6 +170,10 @@ def _suggestion(word: str, known: list[str]) -> str:
 def _quoting_hint(shape: Any, value: object) -> str:
     if shape.type_name == "string" and isinstance(value, (bool, int, float, date)):
         return f': write "{str(value).lower() if isinstance(value, bool) else value}"'
+    if shape.type_name == "boolean" and isinstance(value, str) and value.lower() in _BOOLEANS:
+        return f": write {_BOOLEANS[value.lower()]}, without quotes"
+    if shape.type_name in _WIDEST and isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,19}", value):
+        return f": write {int(value)}, without quotes"
     return ""
 
 

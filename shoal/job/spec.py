@@ -20,6 +20,7 @@ Request = dict[str, Any]
 
 FILE_SCHEME = "file://"
 _LONGEST_RUN_S = 28 * 24 * 3600  # the service's
+_PROFILING_INTERVALS = (100, 200, 500, 1000, 5000, 60000)
 _SHOWN_PROBLEMS = 20
 
 
@@ -33,7 +34,7 @@ class JobFile:
     def local_path(self, uri: str) -> Path:
         """Return the path a `file://` URI names; a relative one starts at the job file's folder."""
         try:
-            path = (self.path.parent / unquote(uri.removeprefix(FILE_SCHEME))).resolve()
+            path = (self.path.parent / unquote(uri.removeprefix(FILE_SCHEME), errors="surrogateescape")).resolve()
             path.exists()
         except (OSError, RuntimeError, ValueError) as error:  # too long, a loop of links, a zero byte
             raise ShoalError(f"{self.path}: {show(uri)} is no path of this machine: {error}") from error
@@ -98,8 +99,8 @@ def _is_local_uri(shape: Any, value: object) -> bool:
     return shape.name == "S3Uri" and isinstance(value, str) and value.startswith(FILE_SCHEME) and len(value) <= 1024
 
 
-# The model's own minimum of a number of instances is 0.
-RULES = Rules(allowed=_is_local_uri, minima={"TrainingInstanceCount": 1})
+# The model's own minimum of a number of instances, and of groups of them, is 0.
+RULES = Rules(allowed=_is_local_uri, minima={"TrainingInstanceCount": 1, "InstanceGroups": 1})
 
 
 def _rules(request: Request) -> list[Problem]:
@@ -119,8 +120,20 @@ def _rules(request: Request) -> list[Problem]:
             found.append(Problem("StoppingCondition", 'is required and missing: {"MaxRuntimeInSeconds": 86400}'))
     found += _too_long(request)
     found += _spot(request)
+    found += _warm_pool(request)
+    found += _profiling(request)
     found += _zero_bytes(request)
-    groups = [group["InstanceGroupName"] for group in resources.get("InstanceGroups", [])]
+    return found + _names(request)
+
+
+def _names(request: Request) -> list[Problem]:
+    """What has to have a name of its own, and names that must be there."""
+    found = []
+    groups = [group["InstanceGroupName"] for group in request.get("ResourceConfig", {}).get("InstanceGroups", [])]
+    for index, group in enumerate(groups):
+        if group in groups[:index]:
+            place = f"ResourceConfig.InstanceGroups[{index}].InstanceGroupName"
+            found.append(Problem(place, f"{show(group)} is there twice"))
     channels = [channel["ChannelName"] for channel in request.get("InputDataConfig", [])]
     for index, channel in enumerate(request.get("InputDataConfig", [])):
         place = f"InputDataConfig[{index}]"
@@ -152,6 +165,23 @@ def _spot(request: Request) -> list[Problem]:
     if wait is None:
         return [Problem(place, f"is missing: EnableManagedSpotTraining needs it, at least {run}")]
     return [Problem(place, f"{wait} is less than MaxRuntimeInSeconds, {run}")] if wait < run else []
+
+
+def _warm_pool(request: Request) -> list[Problem]:
+    resources, place = request.get("ResourceConfig", {}), "ResourceConfig.KeepAlivePeriodInSeconds"
+    if not resources.get("KeepAlivePeriodInSeconds"):
+        return []
+    spot = request.get("EnableManagedSpotTraining")
+    others = [("EnableManagedSpotTraining", spot), ("ResourceConfig.InstanceGroups", "InstanceGroups" in resources)]
+    return [Problem(place, f"does not go with {other}: keep one") for other, is_there in others if is_there]
+
+
+def _profiling(request: Request) -> list[Problem]:
+    interval = request.get("ProfilerConfig", {}).get("ProfilingIntervalInMilliseconds")
+    if interval is None or interval in _PROFILING_INTERVALS:
+        return []
+    place, known = "ProfilerConfig.ProfilingIntervalInMilliseconds", ", ".join(map(str, _PROFILING_INTERVALS))
+    return [Problem(place, f"{interval} is not one of {known}")]
 
 
 def _zero_bytes(request: Request) -> list[Problem]:

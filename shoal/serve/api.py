@@ -18,7 +18,7 @@ from moto.core.responses import ActionResult, BaseResponse, EmptyResult
 from moto.sagemaker.exceptions import SagemakerClientError  # moto takes an error's service from its module
 
 from shoal.job import local, spec
-from shoal.job.shape import check
+from shoal.job.shape import check, show
 from shoal.serve import needed, view
 from shoal.serve.jobs import CannotStopError, Jobs, TooManyTagsError
 from shoal.serve.store import Job, NameTakenError, Query
@@ -173,7 +173,7 @@ def _refusals(request: dict[str, Any]) -> list[Any]:
 
 
 def _query(request: dict[str, Any]) -> Query:
-    conditions = [(text, _text(request[field])) for field, text in _CONDITIONS.items() if field in request]
+    conditions = [(text, _text(field, request[field])) for field, text in _CONDITIONS.items() if field in request]
     if "WarmPoolStatusEquals" in request or "TrainingPlanArnEquals" in request:
         conditions.append(("name = ?", ""))  # no job here has either
     return Query(
@@ -185,11 +185,15 @@ def _query(request: dict[str, Any]) -> Query:
     )
 
 
-def _text(value: Any) -> str:
+def _text(field: str, value: Any) -> str:
     """Return a value as the store has it; a timestamp comes as seconds since 1970."""
-    if isinstance(value, str):
+    if isinstance(value, str) and "Time" not in field:
         return value
-    return datetime.fromtimestamp(value, UTC).isoformat(timespec="milliseconds")
+    try:
+        return datetime.fromtimestamp(value, UTC).isoformat(timespec="milliseconds")
+    except (TypeError, ValueError, OverflowError, OSError) as error:
+        text = f"{field}: {show(value)} is no time: seconds since 1970 are"
+        raise SagemakerClientError("ValidationException", text) from error
 
 
 def _token(place: tuple[str, str]) -> str:
@@ -200,5 +204,5 @@ def _place(token: str) -> tuple[str, str]:
     try:
         value, name = json.loads(base64.urlsafe_b64decode(token))
         return str(value), str(name)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:  # TypeError: JSON, and no list
         raise SagemakerClientError("ValidationException", "The NextToken is none that this endpoint gave") from error

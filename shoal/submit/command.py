@@ -97,11 +97,11 @@ def submit(
     target = _target(to, context=context, namespace=namespace)
     if dry_run:
         text = target.dry_run(submission)
-        _note_idle(to, request)
+        _note_idle(to, submission)
         sys.stdout.write(text)
         return
     line = target.submit(submission)
-    _note_idle(to, request)
+    _note_idle(to, submission)
     console.out.print(line, markup=False)
 
 
@@ -171,6 +171,13 @@ def _pairs(option: str, given: list[str] | None, form: str) -> dict[str, str]:
     return pairs
 
 
-def _note_idle(to: To, request: spec.Request) -> None:
-    if to is not To.SAGEMAKER and (idle := portable.without_effect(request)):
+def _note_idle(to: To, submission: Submission) -> None:
+    if to is To.SAGEMAKER:
+        return
+    idle = portable.without_effect(submission.request)
+    kept = submission.request.get("CheckpointConfig", {}).get("S3Uri", "")
+    has_folder = to is To.SLURM and kept.startswith(spec.FILE_SCHEME)
+    if kept and submission.checkpoints is None and not has_folder:
+        idle.append("CheckpointConfig (to keep checkpoints, give --checkpoints PLACE)")
+    if idle:
         console.err.print(f"no effect there: {', '.join(idle)}", markup=False)

@@ -11,7 +11,14 @@ from pathlib import Path
 
 from shoal.errors import ShoalError
 from shoal.job.channels import input_mode
-from shoal.job.local import DEFAULT_CHECKPOINTS, SUBMIT_DIRECTORY, instance_groups, submit_directory
+from shoal.job.local import (
+    DEFAULT_CHECKPOINTS,
+    SERVERLESS,
+    SUBMIT_DIRECTORY,
+    instance_groups,
+    kept_path_refusals,
+    submit_directory,
+)
 from shoal.job.plan import DEFAULT_MAX_RUNTIME_S
 from shoal.job.shape import Problem, show
 from shoal.job.spec import FILE_SCHEME, JobFile, Request
@@ -86,6 +93,8 @@ def portable(job: JobFile, request: Request) -> Portable:
 
 def refusals(request: Request, placed: Collection[str]) -> list[Problem]:
     """Return what in a valid request a cluster cannot honour, with a place given for each channel in `placed`."""
+    if SERVERLESS in request:
+        return [Problem(SERVERLESS, "has no hosts and no image of its own: only SageMaker can run such a job")]
     found = []
     algorithm = request.get("AlgorithmSpecification", {})
     if "TrainingImage" not in algorithm:
@@ -107,6 +116,8 @@ def refusals(request: Request, placed: Collection[str]) -> list[Problem]:
         found += _selections(place, channel, request)
     for name in sorted(set(placed) - set(declared)):
         found.append(Problem("--channel", f"{show(name)} is not a channel of this job"))
+    if (path := request.get("CheckpointConfig", {}).get("LocalPath")) is not None:
+        found += kept_path_refusals("CheckpointConfig", path, DEFAULT_CHECKPOINTS)
     if request.get("EnableNetworkIsolation"):
         found.append(
             Problem(

@@ -17,7 +17,8 @@ _NAME = r"[a-z]([-a-z0-9]*[a-z0-9])?"  # what a Service may be called, RFC 1035
 _LABEL_KEY = r"([a-z0-9][-a-z0-9.]*/)?[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?"  # a resource's name has the same form
 _LABEL_VALUE = r"([A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?)?"
 _NAMESPACE = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
-_QUANTITY = r"[0-9]+(\.[0-9]+)?(m|[kMGTPE]i?|Ki)?"
+_QUANTITY = r"[0-9]+(\.[0-9]+)?(m|[kMGTPE]|[KMGTPE]i)?"
+_OBJECT = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"  # what an account, a secret, a runtime may be called, RFC 1123
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,13 @@ def node_selector(given: Mapping[str, str]) -> dict[str, str]:
         if not (re.fullmatch(_LABEL_KEY, label, re.ASCII) and re.fullmatch(_LABEL_VALUE, value, re.ASCII)):
             raise ShoalError(f"--node-selector {label}={value}: is no label: letters, digits, - _ and . were expected")
     return dict(given)
+
+
+def object_name(option: str, name: str) -> str:
+    """Return the name of an object of the cluster, if it can be one."""
+    if not re.fullmatch(_OBJECT, name):
+        raise ShoalError(f"{option} {name!r}: small letters, digits, - and . were expected, 253 at most")
+    return name
 
 
 def namespace(name: str) -> str:

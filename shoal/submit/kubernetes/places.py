@@ -68,4 +68,6 @@ class Volumes:
         """Mount what is below a place at `target`; `path_key` "subPathExpr" lets the pod's variables be in it."""
         name = self._names.setdefault(place.source, f"data-{len(self._names)}")
         path = place.within(*names)
+        if path_key == "subPathExpr":  # a `$` of the place itself is no variable
+            path = "/".join(part for part in (place.path.replace("$", "$$"), *names) if part)
         self.add(place.volume(name), mountPath=target, **({path_key: path} if path else {}), **more)

@@ -52,6 +52,7 @@ class Kubernetes:
         if submission.output is None:
             raise ShoalError("--output is needed: where the model is to lie, such as pvc://CLAIM/PATH")
         extra: Any = submission.extra
+        account: str | None = extra["service_account"]
         checkpoints = submission.checkpoints
         job = portable.portable(submission.job, request)
         return manifests(
@@ -64,9 +65,9 @@ class Kubernetes:
                 checkpoints=places.parse("--checkpoints", checkpoints) if checkpoints is not None else None,
                 limits=options_.limits(extra["limit"]),
                 node_selector=options_.node_selector(extra["node_selector"]),
-                service_account=extra["service_account"],
-                pull_secrets=tuple(extra["pull_secret"]),
-                runtime=extra["runtime"],
+                service_account=options_.object_name("--service-account", account) if account is not None else None,
+                pull_secrets=tuple(options_.object_name("--pull-secret", name) for name in extra["pull_secret"]),
+                runtime=options_.object_name("--runtime", extra["runtime"]),
                 secret=secrets.token_hex(32) if extra["job_secret"] and not job.has_secret else "",
                 network_policy=extra["network_policy"],
             ),

@@ -8,7 +8,7 @@ from pathlib import Path
 from shoal.errors import ShoalError
 
 _TIMEOUT_S = 60
-_FIELDS = "%i|%T|%r|%D|%Z"  # id, state, reason, number of nodes, working directory
+_FIELDS = "%A|%T|%r|%D|%Z"  # id (a number, of an array's elements too), state, reason, number of nodes, folder
 
 
 @dataclass(frozen=True)

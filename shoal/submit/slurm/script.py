@@ -39,6 +39,8 @@ def script(job: Portable, options: Options) -> str:
     """
     lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in _directives(job, options)), "set -u"]
     lines += [f"export {name}={shlex.quote(text)}" for name, text in _environment(job, options).items()]
+    if options.checkpoints is not None:
+        lines.append(f"mkdir -p {shlex.quote(str(options.checkpoints))}")
     if options.container == "none":
         lines += _bare_host(job, options)
     else:

@@ -71,7 +71,7 @@ def _prepared(submission: Submission) -> tuple[Portable, Options]:
         raise ShoalError(
             "AlgorithmSpecification.ContainerEntrypoint: needs a container: --container pyxis or apptainer"
         )
-    checkpoints = _path(submission.checkpoints) if submission.checkpoints is not None else None
+    checkpoints = _checkpoints(job, request, submission.checkpoints)
     run = _output(job, request, submission.output) / ready.name
     return ready, Options(run, container, channels, checkpoints, tuple(extra["sbatch"]))
 
@@ -89,6 +89,13 @@ def _output(job: JobFile, request: Request, given: str | None) -> Path:
     if not uri.startswith(FILE_SCHEME):
         raise ShoalError(f"OutputDataConfig.S3OutputPath: {uri!r} is no folder of the nodes: give --output FOLDER")
     return job.local_path(uri)
+
+
+def _checkpoints(job: JobFile, request: Request, given: str | None) -> Path | None:
+    if given is not None:
+        return _path(given)
+    uri: str = request.get("CheckpointConfig", {}).get("S3Uri", "")
+    return job.local_path(uri) if uri.startswith(FILE_SCHEME) else None
 
 
 def _path(text: str) -> Path:

@@ -153,6 +153,9 @@ def test_the_command_as_text_and_json() -> None:
     assert told["batch"]["global_batch"] == 1024
 
 
+EPOCH = ("--dataset=1GB", "--epoch-seconds=1")
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -162,6 +165,9 @@ def test_the_command_as_text_and_json() -> None:
         (("--dataset=1GB", "--epoch-seconds=nan"), "--epoch-seconds: nan: a number above 0 was expected"),
         (("--dataset=1GB", "--epoch-seconds=1", "--storage=EFS"), "--storage: 'EFS' is not one of SCRATCH_2,"),
         (("--dataset=1GB", "--epoch-seconds=1", "--capacity=5TiB"), "--capacity: '5TiB': FSx has 1.2 TiB,"),
+        ((f"--dataset={'9' * 400}GB", "--epoch-seconds=1"), "--dataset: '999"),
+        (("--dataset=1GB", "--epoch-seconds=1e-320"), "advise: a number is larger, or a time shorter, than"),
+        ((*EPOCH, f"--hosts={10**400}"), "advise: a number is larger, or a time shorter, than can be reckoned with"),
         (("--base-lr=0.1",), "advise: --batch-per-device, --base-batch, --base-lr and --samples are needed together"),
     ],
 )

@@ -102,6 +102,24 @@ def test_no_engine(job: JobFolder) -> None:
     assert not job.run_folder.exists()
 
 
+def test_a_channel_given_twice(job: JobFolder) -> None:
+    done = job.shoal("run", "--channel", "train=data", "--channel", "train=other")
+    assert (done.returncode, done.stderr) == (2, "shoal: --channel 'train=other': train is given twice\n")
+
+
+def test_a_path_that_the_engine_cannot_be_told(job: JobFolder) -> None:
+    folder = os.fsdecode(os.fsencode(job.path) + b"/\xff")
+    Path(folder).mkdir()
+    done = job.shoal("run", "--channel", f"train={folder}", "--output", folder)
+    assert done.returncode == 2
+    first, second = done.stderr.splitlines()
+    assert "OutputDataConfig.S3OutputPath: " in first
+    assert "InputDataConfig[0] (train): " in second
+    assert all(
+        line.endswith("is not UTF-8: the engine takes no such path: give another name") for line in (first, second)
+    )
+
+
 def test_an_option_for_a_channel_the_job_has_not(job: JobFolder) -> None:
     done = job.shoal("run", "--channel", "trian=data", env=NO_ENGINE)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)

@@ -51,11 +51,12 @@ def test_the_first_host_to_fail_gives_the_reason() -> None:
     [
         (end("algo-1", 3), "AlgorithmError: algo-1 ended with exit code 3"),
         (end("algo-1", 139), "AlgorithmError: algo-1 ended with exit code 139 (signal 11)"),
+        (end("algo-1", 255), "AlgorithmError: algo-1 ended with exit code 255\n"),
         (end("algo-1", 137, oom=True), "AlgorithmError: algo-1 ended with exit code 137 (out of memory: killed by the"),
     ],
 )
 def test_without_a_failure_file_the_exit_code_speaks(host: HostEnd, expected: str) -> None:
-    assert failure_reason([host]).startswith(expected)
+    assert f"{failure_reason([host])}\n".startswith(expected)
 
 
 def test_statuses_are_the_services() -> None:

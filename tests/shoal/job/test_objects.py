@@ -1,13 +1,14 @@
 """Files and objects of S3 by their URI: the same words for both, one line for whatever goes wrong."""
 
 import io
+import os
 from pathlib import Path
 
 import pytest
 from bucket import Bucket
 
 from shoal.errors import ShoalError
-from shoal.job.objects import Entry, Objects
+from shoal.job.objects import Entry, Objects, joined
 from shoal.job.spec import JobFile
 from shoal.job.upload import upload
 
@@ -29,6 +30,17 @@ def test_what_is_written_is_listed_and_read(objects: Objects, bucket: Bucket, tm
     assert (tmp_path / "fetched").read_bytes() == b"c%41 d"
     assert objects.one(found[0].uri) == Entry("deep", found[0].uri, 6)
     assert objects.one(f"{base}/a") is None
+
+
+def test_a_name_that_is_no_text_is_read_all_the_same(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    folder.mkdir()
+    (folder / os.fsdecode(b"\xfe 1")).write_text("x")
+    objects = Objects(JobFile(tmp_path / "job.json", {}).local_path)
+    (entry,) = objects.under(tmp_path.as_uri())
+    assert objects.read(entry.uri) == b"x"
+    objects.write(joined(folder.as_uri(), os.fsdecode(b"\xfd")), io.BytesIO(b"y"))
+    assert (folder / os.fsdecode(b"\xfd")).read_text() == "y"
 
 
 @pytest.mark.parametrize(

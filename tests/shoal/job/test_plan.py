@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from shoal.job import local
+from shoal.job import local, spec
 from shoal.job.plan import Kept, Mount, Plan, make_plan
 from shoal.job.spec import JobFile
+from shoal.submit import portable
 
 Request = dict[str, Any]
 
@@ -129,6 +130,18 @@ def test_what_the_command_line_says_wins_and_the_file_stays(request_: Request, t
 def test_a_channel_cannot_be_mounted_over_its_parents(request_: Request) -> None:
     request_["InputDataConfig"][0]["ChannelName"] = ".."
     assert [str(p) for p in local.refusals(request_, {})] == ["InputDataConfig[0].ChannelName: '..' names no folder"]
+
+
+def test_a_serverless_job_has_no_hosts(request_: Request) -> None:
+    for field in ("AlgorithmSpecification", "ResourceConfig", "StoppingCondition"):
+        del request_[field]
+    model = "arn:aws:sagemaker:us-east-1:aws:hub-content/Hub/Model/m/1.0.0"
+    request_["ServerlessJobConfig"] = {"BaseModelArn": model, "JobType": "FineTuning"}
+    assert spec.problems(request_) == []
+    for refusals in (local.refusals, portable.refusals):
+        (found,) = refusals(request_, {})
+        assert str(found).startswith("ServerlessJobConfig: has no hosts and no image of its own: only ")
+    assert local.instance_groups(request_) == []
 
 
 def test_what_else_a_local_run_refuses(request_: Request) -> None:

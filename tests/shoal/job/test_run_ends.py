@@ -162,6 +162,9 @@ def read_terminal(terminal: int, pattern: str) -> str:
         (lambda text: limits.cpus(text, 2), "nan", "--host-cpus 'nan'"),
         (limits.memory, "4x", "--host-memory '4x': a size such as 512m or 4g is allowed, at least 6m"),
         (limits.memory, "5m", "--host-memory '5m'"),
+        (limits.memory, f"{'9' * 400}g", "at least 6m, at most 1024t"),
+        (limits.memory, "9999999t", "--host-memory '9999999t'"),
+        (limits.link_rate, "1001gbit", "at least 8kbit, at most 1000gbit"),
         (limits.link_rate, "10", "--link-rate '10': a rate such as 100mbit or 1gbit is allowed, at least 8kbit"),
     ],
 )
@@ -171,8 +174,9 @@ def test_limits_that_are_none(make: Callable[[str], object], text: str, said: st
     assert said in str(raised.value)
 
 
-def test_a_limit_that_is_none_begins_nothing(job: JobFolder) -> None:
-    done = job.shoal("run", "--host-memory", "4x")
+@pytest.mark.parametrize("option", [("--host-memory", "4x"), ("--interrupt-after", "nan")])
+def test_a_limit_that_is_none_begins_nothing(job: JobFolder, option: tuple[str, str]) -> None:
+    done = job.shoal("run", *option)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert not job.run_folder.exists()
 

@@ -37,6 +37,7 @@ def drop(*path: str | int) -> Callable[[Request], None]:
     return change
 
 
+GROUP = {"InstanceType": "ml.c5.xlarge", "InstanceCount": 1, "InstanceGroupName": "g"}
 S3 = ("InputDataConfig", 0, "DataSource", "S3DataSource")
 BROKEN = [
     (put("HyperParametrs", value={}), "HyperParametrs: no such field: did you mean HyperParameters?"),
@@ -65,6 +66,44 @@ BROKEN = [
         put("HyperParameters", value={"on": date(2026, 1, 2)}),
         'HyperParameters.on: datetime.date(2026, 1, 2) is not a string: write "2026-01-02"',
     ),
+    (
+        put("ResourceConfig", value={"VolumeSizeInGB": 1, "InstanceGroups": []}),
+        "ResourceConfig.InstanceGroups: has 0 items: at least 1",
+    ),
+    (
+        put("ResourceConfig", value={"VolumeSizeInGB": 1, "InstanceGroups": [GROUP, GROUP]}),
+        "ResourceConfig.InstanceGroups[1].InstanceGroupName: 'g' is there twice",
+    ),
+    (
+        put("ResourceConfig", value={"VolumeSizeInGB": 1, "InstanceGroups": [GROUP], "KeepAlivePeriodInSeconds": 60}),
+        "ResourceConfig.KeepAlivePeriodInSeconds: does not go with ResourceConfig.InstanceGroups: keep one",
+    ),
+    (
+        put("ResourceConfig", "VolumeSizeInGB", value=1 << 31),
+        "ResourceConfig.VolumeSizeInGB: 2147483648 is more than 2147483647",
+    ),
+    (
+        put("InputDataConfig", 0, "ShuffleConfig", value={"Seed": -(1 << 63) - 1}),
+        "InputDataConfig[0].ShuffleConfig.Seed: -9223372036854775809 is less than -9223372036854775808",
+    ),
+    (
+        put("ProfilerConfig", value={"ProfilingIntervalInMilliseconds": 300}),
+        "ProfilerConfig.ProfilingIntervalInMilliseconds: 300 is not one of 100, 200, 500, 1000, 5000, 60000",
+    ),
+    (
+        put("ResourceConfig", "InstanceCount", value="2"),
+        "ResourceConfig.InstanceCount: '2' is not an integer: write 2, without quotes",
+    ),
+    (
+        put("EnableNetworkIsolation", value="yes"),
+        "EnableNetworkIsolation: 'yes' is not true or false: write true, without quotes",
+    ),
+    (
+        put("AlgorithmSpecification", "TrainingImage", value="a\ud800"),
+        "AlgorithmSpecification.TrainingImage: 'a\\ud800' is no text: half of a character is in it",
+    ),
+    (put("HyperParameters", value={"x": "a\rb"}), "HyperParameters.x: 'a\\rb' does not match .*"),
+    (put(ROLE, value="arn:aws:iam::٠٠٠٠٠٠٠٠٠٠٠٠:role/local"), "RoleArn: 'arn:aws:iam::٠"),
     (drop(ROLE), "RoleArn: is required and missing"),
     (put(ROLE, value="me"), "RoleArn: has 2 characters: at least 20 are needed"),
     (put("TrainingJobName", value="a_b"), "TrainingJobName: 'a_b' does not match [a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}"),
@@ -178,6 +217,21 @@ def test_what_yaml_cannot_mean_is_one_line(tmp_path: Path, text: str, expected: 
     assert "\n" not in str(raised.value)
 
 
+def test_plain_words_of_yaml_are_text_as_they_stand_there(tmp_path: Path) -> None:
+    words = {"yes": "yes", "off": "NO", "day": "2026-13-45", "mode": "010", "time": "12:30", "much": "1_000"}
+    lines = "".join(f"  {name}: {word}\n" for name, word in words.items())
+    (tmp_path / "job.YAML").write_text(f"Environment:\n{lines}Others: [true, 3, -0.5, 1.0e-5, null, .inf]\n")
+    read = parse(tmp_path / "job.YAML")
+    assert read["Environment"] == words
+    assert read["Others"] == [True, 3, -0.5, 1e-5, None, float("inf")]
+
+
+@pytest.mark.parametrize("suffix", ["json", "yaml"])
+def test_a_mark_before_the_first_letter_is_none_of_the_text(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / f"job.{suffix}").write_text('{"RoleArn": "é"}\r\n', encoding="utf-8-sig")
+    assert parse(tmp_path / f"job.{suffix}") == {"RoleArn": "é"}
+
+
 def test_a_key_may_stand_over_one_that_is_merged(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("a: &a {x: 1, y: 2}\nb:\n  <<: *a\n  x: 3\n")
     assert parse(tmp_path / "job.yaml")["b"] == {"x": 3, "y": 2}
@@ -212,6 +266,15 @@ def test_every_pattern_of_the_model_is_one_python_knows() -> None:
     tag = python_pattern(r"([\p{L}\p{Z}\p{N}_.:/=+\-@]*)")
     assert tag.fullmatch("Übung 3: a=b")
     assert not tag.fullmatch("a;b")
+    assert not tag.fullmatch("a\tb")  # no separator to Java
+
+
+def test_a_warm_pool_is_not_of_spot_capacity(request_: Request) -> None:
+    request_["ResourceConfig"]["KeepAlivePeriodInSeconds"] = 60
+    assert spec.problems(request_) == []
+    request_["EnableManagedSpotTraining"] = True
+    request_["StoppingCondition"]["MaxWaitTimeInSeconds"] = 120
+    assert [problem.path for problem in spec.problems(request_)] == ["ResourceConfig.KeepAlivePeriodInSeconds"]
 
 
 def _patterns(shape: Any, seen: set[str]) -> list[str]:

@@ -72,9 +72,22 @@ def test_a_list_holds_what_was_asked_for(endpoint: Endpoint, wanted: dict[str, A
     assert days(endpoint.sagemaker.list_training_jobs(**wanted)["TrainingJobSummaries"]) == expected
 
 
-def test_a_token_that_nobody_gave_is_refused(endpoint: Endpoint) -> None:
-    with pytest.raises(ClientError, match=r"ValidationException.*NextToken"):
-        endpoint.sagemaker.list_training_jobs(NextToken="abc")
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({"NextToken": "abc"}, "NextToken"),
+        ({"NextToken": "NQ=="}, "NextToken"),  # 5, in base 64
+        (
+            {"CreationTimeAfter": datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)},
+            "CreationTimeAfter.* is no time",
+        ),
+    ],
+)
+def test_what_a_list_cannot_have_been_asked_for_is_refused(
+    endpoint: Endpoint, wanted: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ClientError, match=rf"ValidationException.*{words}"):
+        endpoint.sagemaker.list_training_jobs(**wanted)
 
 
 def changed(**changes: Any) -> dict[str, Any]:

@@ -151,6 +151,21 @@ def test_what_is_left_out_is_named(job: JobFile, shoal: Any) -> None:
     assert shoal.err == "no effect there: Tags, StoppingCondition.MaxWaitTimeInSeconds\n"
 
 
+def test_checkpoints_that_nobody_keeps_are_told(job: JobFile, shoal: Any) -> None:
+    job.request["CheckpointConfig"] = {"S3Uri": "s3://bucket/saved"}
+    shoal("submit", job.write(), *PLACED)
+    assert "no effect there: CheckpointConfig (to keep checkpoints, give --checkpoints PLACE)" in shoal.err
+    shoal("submit", job.write(), *PLACED, "--checkpoints", "pvc://saved")
+    assert shoal.err == ""
+
+
+def test_a_dollar_in_a_place_is_no_variable(job: JobFile, shoal: Shoal) -> None:
+    sent = objects(shoal("submit", job.write(), *PLACED, "--output", "pvc://results/$(HOME)"))
+    mounts = {m["mountPath"]: m for m in sent["Job"]["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]}
+    assert mounts["/opt/ml/model"]["subPath"] == "$(HOME)/digits/model"
+    assert mounts["/opt/ml/output/data"]["subPathExpr"] == "$$(HOME)/digits/output/$(SHOAL_POD)"
+
+
 def large(job: JobFile) -> None:
     (job.path / "source" / "weights").write_bytes(random.Random(1).randbytes(1 << 20))
 
@@ -181,6 +196,10 @@ def no_source(job: JobFile) -> None:
     job.request["HyperParameters"]["sagemaker_submit_directory"] = "file://nowhere"
 
 
+def kept_over_data(job: JobFile) -> None:
+    job.request["CheckpointConfig"] = {"S3Uri": "s3://bucket/saved", "LocalPath": "/opt/ml/input/data"}
+
+
 def nothing(job: JobFile) -> None:
     pass
 
@@ -200,6 +219,11 @@ def nothing(job: JobFile) -> None:
         (nothing, (*PLACED, "--node-selector", "gpu=h 100"), "--node-selector gpu=h 100: is no label: letters"),
         (nothing, (*PLACED, "--limit", "cpu=many"), "--limit cpu=many: a quantity was expected"),
         (nothing, (*PLACED, "--job-name", "Digits"), "TrainingJobName: 'Digits' cannot name a Job of 2 hosts"),
+        (nothing, (*PLACED, "--limit", "memory=64ki"), "--limit memory=64ki: a quantity was expected"),
+        (nothing, (*PLACED, "--service-account", "A b"), "--service-account 'A b': small letters, digits, - and ."),
+        (nothing, (*PLACED, "--pull-secret", ""), "--pull-secret '': small letters, digits, - and . were expected"),
+        (nothing, (*PLACED, "--kind", "TrainJob", "--runtime", "a_b"), "--runtime 'a_b': small letters"),
+        (kept_over_data, PLACED, "CheckpointConfig.LocalPath: '/opt/ml/input/data' cannot be kept: the default is"),
         (large, PLACED, "bytes, and Kubernetes takes 1048576: put the folder into the image"),
         (groups, PLACED, "ResourceConfig.InstanceGroups: there are 2: only one kind of host can be"),
         (pipe, PLACED, "InputDataConfig[0]: Pipe mode needs SageMaker: use File or FastFile"),

@@ -183,6 +183,14 @@ def test_a_container_of_pyxis(job: JobFile, shoal: Shoal) -> None:
     ]
 
 
+def test_a_folder_of_checkpoints_in_the_job_file_is_the_nodes_too(job: JobFile, shoal: Shoal) -> None:
+    job.request["CheckpointConfig"] = {"S3Uri": "file://saved", "LocalPath": "/opt/ml/mine"}
+    text = shoal("submit", job.write(), *PLACED)
+    assert f",{job.path}/saved:/opt/ml/mine" in text
+    assert text.index(f"mkdir -p {job.path}/saved\n") < text.index("exec srun")
+    assert f"ln -s {job.path}/saved " in shoal("submit", job.write(), *PLACED, *NO_CONTAINER)
+
+
 def test_a_job_with_a_secret_of_its_own_gets_no_other(job: JobFile, shoal: Shoal) -> None:
     job.request["Environment"]["SHOAL_JOB_SECRET"] = "mine"
     text = shoal("submit", job.write(), *PLACED)
