@@ -34,9 +34,9 @@ class StepFunction:
         self._axes = dict(axes)
         self._detach = detach_outputs
         names = set(self._signature.parameters)
-        open_ended = any(p.kind is p.VAR_KEYWORD for p in self._signature.parameters.values())
+        self._more = next((p.name for p in self._signature.parameters.values() if p.kind is p.VAR_KEYWORD), None)
         unknown = sorted((self._keep | set(self._axes)) - names)
-        if unknown and not open_ended:
+        if unknown and self._more is None:
             raise SMPValueError(
                 f"smp.step: {function.__qualname__} has no argument {unknown[0]!r}: "
                 f"its arguments are {', '.join(sorted(names))}"
@@ -80,15 +80,22 @@ class StepFunction:
     def _bodies(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Callable[[], Any]]:
         """Return a call of the function for each micro-batch."""
         bound = self._signature.bind(*args, **kwargs)
-        positional = list(bound.args)
-        names = [*bound.arguments][: len(positional)]
-        names += [f"{names[-1] if names else 'args'}[{i}]" for i in range(len(positional) - len(names))]
-        flat = {**dict(zip(names, positional)), **bound.kwargs}
-        parts = split_arguments(flat, state.cfg.microbatches, self._keep, self._axes, self.__name__)
-        return [
-            functools.partial(self._function, *[part[name] for name in names], **{k: part[k] for k in bound.kwargs})
-            for part in parts
-        ]
+        given = dict(bound.arguments)
+        # Arguments without a parameter of their own are named one by one, unless the decorator names them together.
+        more = self._more if self._more not in self._keep and self._more not in self._axes else None
+        extra = self._split(given.pop(more, {})) if more else []
+        parts = self._split(given)
+        calls: list[Callable[[], Any]] = []
+        for index, part in enumerate(parts):
+            if more and extra[index]:
+                part[more] = extra[index]
+            ordered = {name: part[name] for name in self._signature.parameters if name in part}
+            call = inspect.BoundArguments(self._signature, ordered)
+            calls.append(functools.partial(self._function, *call.args, **call.kwargs))
+        return calls
+
+    def _split(self, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return split_arguments(arguments, state.cfg.microbatches, self._keep, self._axes, self.__name__)
 
 
 def step(

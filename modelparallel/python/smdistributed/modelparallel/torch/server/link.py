@@ -37,7 +37,9 @@ Received = Callable[["Link", Any, "list[tuple[torch.Tensor, bool]]"], None]
 
 
 def _dense(tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...] | None]:
-    tensor = tensor.detach()
+    # A gradient may be sparse, and a tensor may be the conjugate or the negative of what its memory holds.
+    tensor = (tensor.detach() if tensor.layout == torch.strided else tensor.detach().to_dense()).resolve_conj()
+    tensor = tensor.resolve_neg()
     if tensor.device.type != "cpu":
         tensor = tensor.cpu()
     if tensor.is_contiguous():

@@ -35,7 +35,10 @@ class Backward(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The answer to the call `label`: a forward's outputs, or the inputs' gradients, numbered by `which`."""
+    """The answer to the call `label`: the inputs' gradients, numbered by `which`, or a forward's outputs.
+
+    Of a forward `which` numbers the inputs that it changed in place; their new values follow the outputs.
+    """
 
     step: int
     label: Label

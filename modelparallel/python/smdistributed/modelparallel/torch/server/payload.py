@@ -71,7 +71,9 @@ class _Pickler(pickle.Pickler):
 
     def persistent_id(self, obj: Any) -> tuple[str, Any] | None:
         if isinstance(obj, torch.Tensor):
-            return self._tensor(obj)
+            if obj.layout == torch.strided:
+                return self._tensor(obj)
+            _check_sparse(obj)
         if isinstance(obj, nn.Module):
             name = self._directory.module_name(obj)
             return None if name is None else ("module", name)
@@ -87,6 +89,12 @@ class _Pickler(pickle.Pickler):
             index = self._index[id(tensor)] = len(self.tensors)
             self.tensors.append(tensor)
         return "tensor", index
+
+
+def _check_sparse(tensor: torch.Tensor) -> None:
+    """Leave a sparse tensor to its own pickling, which names the dense ones it consists of."""
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise TypeError("a sparse tensor that requires a gradient: pass it dense (to_dense())")
 
 
 class _Unpickler(pickle.Unpickler):

@@ -96,8 +96,8 @@ class _Sent:
         self.label = task.next_label()
         self.ambient = capture()
 
-    def ask(self) -> tuple[bytes, list[tuple[torch.Tensor, bool]]]:
-        """Send the request and wait for the outputs."""
+    def ask(self) -> tuple[bytes, tuple[int, ...], list[tuple[torch.Tensor, bool]]]:
+        """Send the request and wait: the output without its tensors, which inputs are changed, the tensors of both."""
         server, run = self.server, self.server.running
         here = server.settings.pp_rank
         request = say.Forward(run.number, self.label, here, self.ambient, self.chain, 0, self.blob)
@@ -108,17 +108,17 @@ class _Sent:
         if last != first or len(first[1]) > 1:
             what += f" to {last[1][-1]!r} on rank {server.ranks[last[0]]}"
         answer = run.wait(self.label, self.task, what)
-        return answer.message.blob, answer.tensors
+        return answer.message.blob, answer.message.which, answer.tensors
 
 
 class RemoteCall(torch.autograd.Function):
     """A remote forward as one node of the caller's graph."""
 
     @staticmethod
-    def forward(ctx: Any, sent: _Sent, back: list[bytes], _anchor: torch.Tensor, *tensors: torch.Tensor) -> Any:
-        """Ask, and return the tensors of the output."""
-        blob, received = sent.ask()
-        back.append(blob)
+    def forward(ctx: Any, sent: _Sent, back: list[Any], _anchor: torch.Tensor, *tensors: torch.Tensor) -> Any:
+        """Ask, and return the tensors of the output and the changed inputs."""
+        blob, changed, received = sent.ask()
+        back += [blob, changed]
         ctx.server, ctx.chain, ctx.label = sent.server, sent.chain, sent.label
         ctx.count = len(tensors)
         ctx.set_materialize_grads(False)
@@ -169,11 +169,19 @@ def _request(chain: say.Chain, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     blob, tensors = pack((args, kwargs), server.names, chain[0][0], f"an argument of {name!r}")
     sent = _Sent(server, task, chain, blob, tensors)
     if not sent.ambient.grad:
-        blob, received = sent.ask()
-        return unpack(blob, [tensor for tensor, _ in received], server.names)
-    back: list[bytes] = []
+        blob, changed, received = sent.ask()
+        return unpack(blob, _change(tensors, changed, [tensor for tensor, _ in received]), server.names)
+    back: list[Any] = []
     # The anchor requires a gradient, so that the call is part of the graph when only parameters over there do.
     outputs = RemoteCall.apply(  # type: ignore[no-untyped-call]
         sent, back, torch.empty(0, requires_grad=True), *tensors
     )
-    return unpack(back[0], list(outputs), server.names)
+    return unpack(back[0], _change(tensors, back[1], list(outputs)), server.names)
+
+
+def _change(tensors: list[torch.Tensor], changed: tuple[int, ...], received: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Give the inputs that a module changed in place their new values, behind the outputs; return the outputs."""
+    outputs = received[: len(received) - len(changed)]
+    for index, value in zip(changed, received[len(outputs) :]):
+        tensors[index].copy_(value)
+    return outputs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Iterator
+from typing import TYPE_CHECKING, Any, Iterator
 
 import torch
 
@@ -22,6 +22,29 @@ Tensors = "list[tuple[torch.Tensor, bool]]"
 
 # In a task's label, after the label of the call it serves; calls are numbered from 1.
 BACKWARD_MARK, FORWARD_MARK = -1, -2
+
+
+class _Private(torch.autograd.Function):
+    """Received tensors as a module gets them in one process: results, and no leaves, so it may change them in place."""
+
+    @staticmethod
+    def forward(ctx: Any, *leaves: torch.Tensor) -> Any:
+        """Return tensors of the same memory that are no views of the leaves."""
+        ctx.set_materialize_grads(False)
+        return tuple(leaf.new_empty(0).set_(leaf) for leaf in leaves)  # type: ignore[call-overload]
+
+    @staticmethod
+    def backward(_ctx: Any, *gradients: torch.Tensor | None) -> Any:
+        """Hand the gradients on."""
+        return gradients
+
+
+def _private(leaves: list[torch.Tensor]) -> list[torch.Tensor]:
+    trained = [leaf for leaf in leaves if leaf.requires_grad]
+    if not trained:
+        return leaves
+    found = iter(_Private.apply(*trained))  # type: ignore[no-untyped-call]
+    return [next(found) if leaf.requires_grad else leaf for leaf in leaves]
 
 
 @contextlib.contextmanager
@@ -48,19 +71,26 @@ def serve_forward(
         leaves = [tensor.requires_grad_(needs and grad) for tensor, needs in received]
         received.clear()
         with applied(request.ambient):
-            args, kwargs = unpack(request.blob, leaves, server.names)
+            given = _private(leaves)
+            versions = [tensor._version for tensor in given]
+            args, kwargs = unpack(request.blob, given, server.names)
             output = server.names.module(names[0])(*args, **kwargs)
             for name in names[1:]:
                 output = server.names.module(name)(output)
         last = request.segment + 1 == len(request.chain)
         receiver = request.origin if last else request.chain[request.segment + 1][0]
         what = f"the output of {names[-1]!r}"
+        # What a module changed in place must change for its caller as well.
+        changed = [index for index, tensor in enumerate(given) if tensor._version != versions[index]]
         blob, outputs = pack(output if last else ((output,), {}), server.names, receiver, what)
+        if request.segment or not last:
+            changed = []  # a tensor that a Sequential hands on has no other use
+        outputs += [given[index] for index in changed]
         if grad and any(tensor.requires_grad for tensor in outputs):
             previous = request.chain[request.segment - 1][0] if request.segment else None
             run.saved[request.label, request.segment] = Saved(leaves, outputs, previous)
         if last:
-            server.send(receiver, say.Reply(run.number, request.label, blob, ()), outputs)
+            server.send(receiver, say.Reply(run.number, request.label, blob, tuple(changed)), outputs)
         else:
             server.send(receiver, request._replace(segment=request.segment + 1, blob=blob), outputs)
 
