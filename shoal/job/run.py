@@ -124,7 +124,8 @@ class JobRun:
         """Return the error for a job that could not be brought to its end, told in its description as well."""
         with contextlib.suppress(OSError):
             self._enter("Failed", what)
-            self._description.write(("Failed", "Failed"), self._failure or f"InternalServerError: {what}", self._ends)
+            reason = self._failure or f"InternalServerError: {what}"[:FAILURE_CHARACTERS]
+            self._description.write(("Failed", "Failed"), reason, self._ends)
         return ShoalError(what, exit_code=_BROKEN_EXIT_CODE)
 
     def _attempts(self) -> Result:
@@ -319,7 +320,11 @@ def _hosts(count: int) -> str:
 
 def _shown(path: Path) -> str:
     """Return a path as short as a user at this prompt needs it."""
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+    try:
+        here = Path.cwd()
+    except OSError:  # somebody has removed it since
+        return str(path)
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def _shown_uri(uri: str) -> str:

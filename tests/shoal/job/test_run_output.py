@@ -82,3 +82,15 @@ def test_with_an_output_folder_nothing_goes_to_s3(job: JobFolder, engine: docker
     assert done.returncode == 0, done.stderr
     assert bucket.content() == {}
     assert content(job.run_folder / "output" / "model.tar.gz") == {"algo-1": "algo-1\n"}
+
+
+def test_a_folder_that_goes_under_the_user_s_feet_fails_no_job(job: JobFolder, engine: docker.DockerClient) -> None:
+    here = job.path / "here"
+    here.mkdir()
+    script(job, "echo ready; while [ ! -e /opt/ml/input/data/train/go ]; do sleep 0.1; done", hosts=1)
+    process = job.start(cwd=here)
+    job.until_logged("ready", ("algo-1",))
+    here.rmdir()
+    (job.path / "data" / "go").touch()
+    assert process.wait(timeout=60) == 0
+    assert job.described["TrainingJobStatus"] == "Completed"
