@@ -9,6 +9,11 @@ from shoal.job.objects import Objects
 from shoal.job.spec import Request
 
 SCHEME = "s3://"
+_WRITTEN = (
+    ("OutputDataConfig", "S3OutputPath"),
+    ("CheckpointConfig", "S3Uri"),
+    ("TensorBoardOutputConfig", "S3OutputPath"),
+)
 
 
 def missing(objects: Objects, request: Request) -> list[str]:
@@ -20,11 +25,12 @@ def missing(objects: Objects, request: Request) -> list[str]:
     source = _source(request)
     if source is not None:
         found += _missing(objects, f"HyperParameters.{SUBMIT_DIRECTORY}", source)
-    output = request["OutputDataConfig"]["S3OutputPath"]
-    try:
-        objects.require_bucket(output)
-    except ShoalError as error:
-        found.append(f"OutputDataConfig.S3OutputPath: {error}")
+    for field, uri in _WRITTEN:
+        try:
+            if field in request:
+                objects.require_bucket(request[field][uri])
+        except ShoalError as error:
+            found.append(f"{field}.{uri}: {error}")
     return found
 
 

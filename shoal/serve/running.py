@@ -1,6 +1,7 @@
 """The endpoint in its running state: store, objects, jobs and HTTP server put together, until it is told to end."""
 
 import threading
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -30,6 +31,8 @@ def run(
         OSError: the address is not to be had.
         sqlite3.Error: the state cannot be read.
     """
+    # moto would say of each error of ours that SageMaker's model does not name it: to the user, in Python's words.
+    warnings.filterwarnings("ignore", module="moto.core.serialize")
     store = Store(state / "jobs.sqlite")
     for region, stream, events in store.log_streams():
         publish(region, stream, events)

@@ -26,6 +26,7 @@ class Endpoint:
     def __init__(self, state: Path, *options: str) -> None:
         self.state, self._options = state, options
         self._process: subprocess.Popen[bytes] | None = None
+        self._said = state
         self.url = ""
         self.start()
 
@@ -34,7 +35,7 @@ class Endpoint:
         command = [sys.executable, "-m", "shoal", "serve", "--port", "0", "--state", str(self.state), *self._options]
         with said.open("wb") as stderr:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr)
-        self._process = process
+        self._process, self._said = process, said
         found: list[str] = []
 
         def listening() -> bool:
@@ -44,6 +45,10 @@ class Endpoint:
 
         until(listening, "line 'Listening'")
         self.url = found[0]
+
+    def said(self) -> str:
+        """Return what the server that was started last has said."""
+        return self._said.read_text()
 
     def end(self, number: int = signal.SIGTERM) -> None:
         if self._process is not None:

@@ -105,6 +105,14 @@ AUGMENTED["DataSource"]["S3DataSource"]["S3DataType"] = "AugmentedManifestFile"
         (changed(StoppingCondition={"MaxRuntimeInSeconds": 10**8}), "StoppingCondition.MaxRuntimeInSeconds: 100000000"),
         (changed(RoleArn="x" * 20, Environment={"1": "x"}), "2 validation errors detected: RoleArn: .*; Environment"),
         (changed(), r"OutputDataConfig.S3OutputPath: .* cannot be written: there is no bucket no-such-bucket"),
+        (
+            changed(CheckpointConfig={"S3Uri": "s3://nor-this/x"}),
+            r"2 validation errors detected: Output.* no bucket no-such-.*; CheckpointConfig.S3Uri: .* no bucket nor-",
+        ),
+        (
+            changed(TensorBoardOutputConfig={"S3OutputPath": "s3://nor-this/x"}),
+            "TensorBoardOutputConfig.S3OutputPath: .* no bucket nor-this",
+        ),
         (changed(OutputDataConfig={"S3OutputPath": "file:///tmp/x"}), "OutputDataConfig.S3OutputPath: file:// is not"),
         (changed(InputDataConfig=[channel("a", "s3://there/x")]), r"\(a\): no S3 objects found under s3://there/x"),
         (changed(InputDataConfig=[AUGMENTED]), "AugmentedManifestFile"),
@@ -134,6 +142,7 @@ def test_an_operation_that_is_not_ours_is_refused(endpoint: Endpoint) -> None:
         endpoint.sagemaker.list_models()
     with pytest.raises(ClientError, match="shoal serve has no ecr"):
         endpoint.client("ecr").describe_repositories()
+    assert "Warning" not in endpoint.said()
 
 
 def test_a_body_that_is_no_object_is_refused(endpoint: Endpoint) -> None:
