@@ -8,6 +8,7 @@ from shoal.submit.portable import Portable
 
 Manifest = dict[str, Any]
 
+_MOST_SLOTS = (1 << 31) - 1  # of the operator's integer
 _PROCESSES = "sagemaker_mpi_num_of_processes_per_host"
 
 
@@ -95,7 +96,7 @@ def _mpi_job(job: Portable, options: Options) -> Manifest:
 
 def _slots(job: Portable, options: Options) -> int:
     text = job.hyperparameters.get(_PROCESSES, options.limits.get("nvidia.com/gpu", "1"))
-    return int(text) if text.isdecimal() else 1
+    return max(1, min(int(text), _MOST_SLOTS)) if text.isdecimal() else 1
 
 
 def _pytorch_job(job: Portable, options: Options) -> Manifest:

@@ -1,5 +1,6 @@
 """`--to kubernetes`: the verbs, on manifests and a cluster."""
 
+import re
 import secrets
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from shoal.submit.kubernetes.options import Options
 from shoal.submit.state import JobState
 from shoal.submit.target import Submission
 
+_NO_TEXT = re.compile(r"[-+]?\.?[0-9]|[yYnN]$")
 _KEPT = "it stays in the cluster until `shoal stop --remove`"
 
 
@@ -24,6 +26,13 @@ class _PlainDumper(yaml.SafeDumper):
 
     def ignore_aliases(self, _data: object) -> bool:
         return True
+
+    def text(self, data: str) -> yaml.ScalarNode:
+        """Write text so that it is text to kubectl as well, whose YAML has more numbers (`1e-3`) and booleans (`y`)."""
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style="'" if _NO_TEXT.match(data) else None)
+
+
+_PlainDumper.add_representer(str, _PlainDumper.text)
 
 
 class Kubernetes:

@@ -159,6 +159,26 @@ def test_checkpoints_that_nobody_keeps_are_told(job: JobFile, shoal: Any) -> Non
     assert shoal.err == ""
 
 
+def test_text_is_text_to_every_reader_of_yaml(job: JobFile, shoal: Shoal) -> None:
+    values = {"LR": "1e-3", "MODE": "0o17", "YES": "y", "HALF": ".5", "WORD": "train", "LINES": "1\n2"}
+    job.request["Environment"] = values
+    job.request["AlgorithmSpecification"]["ContainerArguments"] = ["--lr", "1E5"]
+    text = shoal("submit", job.write(), *PLACED)
+    found = {each["name"]: each.get("value") for each in containers(objects(text)["Job"])[0]["env"]}
+    assert values.items() <= found.items()
+    for word in ("1e-3", "0o17", "y", ".5"):
+        assert f"value: '{word}'\n" in text
+    assert "- '1E5'\n" in text
+    assert "value: train\n" in text
+
+
+def test_slots_are_a_number_that_the_operator_takes(job: JobFile, shoal: Shoal) -> None:
+    for given, sent in (("0", 1), ("8", 8), ("99999999999", 2147483647), ("many", 1)):
+        job.request["HyperParameters"]["sagemaker_mpi_num_of_processes_per_host"] = given
+        found = objects(shoal("submit", job.write(), *PLACED, "--kind", "MPIJob"))["MPIJob"]
+        assert found["spec"]["slotsPerWorker"] == sent
+
+
 def test_a_dollar_in_a_place_is_no_variable(job: JobFile, shoal: Shoal) -> None:
     sent = objects(shoal("submit", job.write(), *PLACED, "--output", "pvc://results/$(HOME)"))
     mounts = {m["mountPath"]: m for m in sent["Job"]["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]}
