@@ -4,6 +4,7 @@ What comes out of a container is not trusted: only files, folders and links that
 Nothing is unpacked on the way, so nothing is ever written here under a name, an owner or a mode the script chose.
 """
 
+import contextlib
 import os
 import shutil
 import tarfile
@@ -105,6 +106,13 @@ def write_folder(
                     notes.append(f"{member.name} left out: it is a link")
         content.rename(target)
     return notes
+
+
+def without_empty_folders(top: Path) -> None:
+    """Remove the folders that hold no file, `top` among them."""
+    for folder, _folders, _files in os.walk(top, topdown=False):
+        with contextlib.suppress(OSError):  # it holds something
+            Path(folder).rmdir()
 
 
 class finished_or_absent:  # noqa: N801 - reads as what it promises

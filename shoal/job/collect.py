@@ -5,7 +5,8 @@ They lie in the run folder, and go to S3 too if the job's output is there.
 
 from collections.abc import Callable, Iterator
 
-from shoal.job.artifacts import write_archive, write_folder
+from shoal.job import profiler
+from shoal.job.artifacts import without_empty_folders, write_archive, write_folder
 from shoal.job.docker_hosts import Hosts
 from shoal.job.interrupts import Interrupts
 from shoal.job.objects import Objects
@@ -79,15 +80,27 @@ class Collector:
             if len(notes) > _SHOWN_NOTES:
                 self._progress.note(f"{target.name}: {len(notes) - _SHOWN_NOTES} more were left out")
 
-        if self._plan.environment.get("SHOAL_PROFILE") == "1":
-            # Every host's files have its own name: they lie side by side, as in S3.
-            streams = self._streams(hosts, f"{ML}/output/profiler")
-            write_folder(self._plan.run_folder / "profiler-output", streams, self._still_wanted)
+        if self._plan.environment.get(profiler.SWITCH) != "0":
+            self._collect_measurements(hosts)
 
-    def _streams(self, hosts: Hosts, folder: str) -> Iterator[tuple[str, Iterator[bytes]]]:
+    def _collect_measurements(self, hosts: Hosts) -> None:
+        """Every host's files have its own name: they lie side by side, as in S3. What cannot be had costs no job."""
+        target = self._plan.run_folder / "profiler-output"
+        # An image without our `train` measures nothing, and nobody need be told.
+        asked = self._plan.environment.get(profiler.SWITCH) == "1"
+        streams = self._streams(hosts, f"{ML}/output/profiler", missing_is_told=asked)
+        try:
+            write_folder(target, streams, self._still_wanted)
+            without_empty_folders(target)
+        except OSError as error:
+            self._progress.note(f"measurements were not collected: {error}")
+
+    def _streams(
+        self, hosts: Hosts, folder: str, *, missing_is_told: bool = True
+    ) -> Iterator[tuple[str, Iterator[bytes]]]:
         for host in self._plan.hosts:
             stream = hosts.read_folder(host.name, folder)
-            if stream is None:
-                self._progress.note(f"{host.name}: {folder} is not there, or no folder: nothing is collected from it")
-            else:
+            if stream is not None:
                 yield host.name, stream
+            elif missing_is_told:
+                self._progress.note(f"{host.name}: {folder} is not there, or no folder: nothing is collected from it")

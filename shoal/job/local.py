@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
 
+from shoal.job import profiler
 from shoal.job.channels import refusals as channel_refusals
 from shoal.job.shape import Problem, show
 from shoal.job.spec import FILE_SCHEME, JobFile, Request
@@ -38,6 +39,7 @@ _HONOURED = {
     "CheckpointConfig",
     "TensorBoardOutputConfig",
     "RetryStrategy",
+    "ProfilerConfig",
     "ProfilerRuleConfigurations",  # `shoal report` asks these rules
 }
 # The size of a volume has none either, but must be there.
@@ -51,6 +53,7 @@ _HONOURED_WITHIN = {
     },
     "ResourceConfig": {"InstanceType", "InstanceCount", "InstanceGroups", "VolumeSizeInGB"},
     "StoppingCondition": {"MaxRuntimeInSeconds"},
+    "ProfilerConfig": profiler.HONOURED,
 }
 
 

@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from shoal.job import profiler
 from shoal.job.channels import S3_SCHEME, Channel, channels
 from shoal.job.local import (
     DEFAULT_CHECKPOINTS,
@@ -95,7 +96,12 @@ def make_plan(job: JobFile, request: Request) -> Plan:
         image=algorithm["TrainingImage"],
         entrypoint=entrypoint,
         command=arguments or (() if entrypoint else ("train",)),
-        environment={**request.get("Environment", {}), "TRAINING_JOB_NAME": name, "TRAINING_JOB_ARN": arn},
+        environment={
+            **profiler.environment(request),
+            **request.get("Environment", {}),
+            "TRAINING_JOB_NAME": name,
+            "TRAINING_JOB_ARN": arn,
+        },
         hosts=tuple(_host(job, request, name, group, groups, inputs) for group in groups for name in group.hosts),
         code=_uri(job, directory) if directory and directory.startswith(_BROUGHT) else None,
         run_folder=_runs(job, request) / name,

@@ -107,6 +107,6 @@ def _remark(row: Any) -> Text:
     if row is None:
         return Text("has ended", "dim")
     if not row.newest:
-        return Text("nothing measured (yet): SHOAL_PROFILE=1 in the job's Environment?", "yellow")
+        return Text("nothing measured (yet): is SHOAL_PROFILE=0 in the job's Environment?", "yellow")
     age = time.time() - row.sampled
     return Text("no sample for a while: the figures are old", "yellow") if age > _OLD_S else Text("")

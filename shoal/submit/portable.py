@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.errors import ShoalError
+from shoal.job import profiler
 from shoal.job.channels import input_mode
 from shoal.job.local import (
     DEFAULT_CHECKPOINTS,
@@ -36,6 +37,8 @@ _HONOURED = {
     "EnableNetworkIsolation",
     "Environment",
     "CheckpointConfig",
+    "ProfilerConfig",
+    "ProfilerRuleConfigurations",  # `shoal report` asks these rules
 }
 
 
@@ -81,7 +84,11 @@ def portable(job: JobFile, request: Request) -> Portable:
         image=algorithm["TrainingImage"],
         entrypoint=tuple(entrypoint),
         arguments=tuple(arguments or (() if entrypoint else ("train",))),
-        environment={**request.get("Environment", {}), "TRAINING_JOB_NAME": request["TrainingJobName"]},
+        environment={
+            **profiler.environment(request),
+            **request.get("Environment", {}),
+            "TRAINING_JOB_NAME": request["TrainingJobName"],
+        },
         hyperparameters=request.get("HyperParameters", {}),
         inputs={channel["ChannelName"]: _entry(channel, algorithm) for channel in request.get("InputDataConfig", [])},
         code=_folder(job, directory) if directory and directory.startswith(FILE_SCHEME) else None,
@@ -144,7 +151,9 @@ def without_effect(request: Request) -> list[str]:
     """Return the fields of a request that a cluster passes over."""
     fields = [name for name in request if name not in _HONOURED]
     stopping = request.get("StoppingCondition", {}).keys() - {"MaxRuntimeInSeconds"}
-    return fields + [f"StoppingCondition.{name}" for name in sorted(stopping)]
+    profiling = request.get("ProfilerConfig", {}).keys() - profiler.HONOURED
+    fields += [f"StoppingCondition.{name}" for name in sorted(stopping)]
+    return fields + [f"ProfilerConfig.{name}" for name in sorted(profiling)]
 
 
 def _entry(channel: Request, algorithm: Request) -> dict[str, str]:

@@ -60,16 +60,19 @@ def read(path: Path) -> list[dict[str, Any]]:
 def run(cluster: MakeCluster) -> Callable[..., Host]:
     one = cluster(1)
 
-    def go(script: str, env: dict[str, str], mounts: str = "") -> Host:
+    def go(script: str, env: dict[str, str], mounts: str = "", unprivileged: bool = False) -> Host:
         one.job({}, script)
-        one.hosts[0].start({"PYTHONPATH": str(SOURCE), **env}, mounts)
+        if unprivileged:
+            one.hosts[0].start_unprivileged({"PYTHONPATH": str(SOURCE), **env})
+        else:
+            one.hosts[0].start({"PYTHONPATH": str(SOURCE), **env}, mounts)
         return one.hosts[0]
 
     return go
 
 
-def test_a_job_is_measured_when_asked(run: Callable[..., Host]) -> None:
-    host = run(SLEEP + STEPS, {"SHOAL_PROFILE": "1", "SHOAL_PROFILE_INTERVAL_MS": "100"})
+def test_every_job_is_measured(run: Callable[..., Host]) -> None:
+    host = run(SLEEP + STEPS, {"SHOAL_PROFILE_INTERVAL_MS": "100"})
     assert host.wait() == 0, host.stderr
     assert host.succeeded
     folder = host.ml / "output" / "profiler"
@@ -88,15 +91,28 @@ def test_a_job_is_measured_when_asked(run: Callable[..., Host]) -> None:
     assert all(0 < step["CollectiveSeconds"] <= step["Seconds"] for step in steps)
     assert [step["CollectiveBytes"] for step in steps] == [100] * 5
     assert not host.alive
+    assert host.processes() == []
 
 
-def test_nothing_is_measured_unless_asked(run: Callable[..., Host]) -> None:
-    host = run(
-        "import subprocess; print(subprocess.run(['ps', 'ax'], capture_output=True, text=True).stdout)" + STEPS, {}
-    )
+def test_the_shortest_job_has_a_sample_and_no_word_of_it_in_its_log(run: Callable[..., Host]) -> None:
+    """And its files are as those that the job itself writes: here, of a user who is not root."""
+    host = run("print('trained')\n", {}, unprivileged=True)
     assert host.wait() == 0, host.stderr
-    assert host.succeeded
-    assert not (host.ml / "output" / "profiler").exists()
+    assert "MemoryUsedPercent" in {value["Name"] for value in read(host.ml / "output" / "profiler" / "system")}
+    assert host.stdout == "trained\n"
+    assert "PROFILE" not in host.stderr
+    written = [host.ml / "output" / "success", *(host.ml / "output" / "profiler").rglob("*")]
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in written} == {(1000, 1000)}
+
+
+def test_switched_off_there_is_neither_process_nor_folder(run: Callable[..., Host]) -> None:
+    script = "import subprocess; print(subprocess.run(['ps', 'axww'], capture_output=True, text=True).stdout)\n"
+    off = run(script + STEPS, {"SHOAL_PROFILE": "0"})
+    assert off.wait() == 0, off.stderr
+    assert off.succeeded
+    assert "train.py" in off.stdout
+    assert "profile.sampler" not in off.stdout
+    assert not (off.ml / "output" / "profiler").exists()
 
 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGSTOP"])
@@ -109,29 +125,51 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
         os.kill(int(pid), signal.{name})
         print("{name} to the sampler", flush=True)
 {SLEEP}"""
-    host = run(script, {"SHOAL_PROFILE": "1"})
+    host = run(script, {})
     assert host.wait() == 0, host.stderr
     assert host.succeeded
     assert f"{name} to the sampler" in host.stdout
     assert not host.alive
 
 
-def test_a_folder_that_cannot_be_made_costs_the_measurements_alone(run: Callable[..., Host], tmp_path: Path) -> None:
-    host = run(
-        "print('trained')\n",
-        {"SHOAL_PROFILE": "1"},
-        mounts="mkdir -p /opt/ml/output && touch /opt/ml/output/profiler",
-    )
+_FULL = """mkdir -p /opt/ml/output/profiler
+mount -t tmpfs -o size=4k tmpfs /opt/ml/output/profiler
+{ head -c 100000 /dev/zero > /opt/ml/output/profiler/full; } 2>/dev/null || true"""
+
+
+@pytest.mark.parametrize(
+    ("mounts", "lines"),
+    [
+        ("mkdir -p /opt/ml/output && touch /opt/ml/output/profiler", 1),
+        ("mkdir -p /opt/ml/output/profiler && mount -t tmpfs -o ro tmpfs /opt/ml/output/profiler", 1),
+        (_FULL, 0),
+    ],
+    ids=["taken by a file", "read-only", "full"],
+)
+def test_a_folder_that_cannot_be_written_costs_the_measurements_alone(
+    run: Callable[..., Host], mounts: str, lines: int
+) -> None:
+    host = run("import time; time.sleep(0.5); print('trained')\n", {}, mounts=mounts)
     assert host.wait() == 0, host.stderr
     assert host.succeeded
-    assert "trained" in host.stdout
-    assert "SHOAL_PROFILE: nothing is measured on this host" in host.stderr
+    assert host.stdout == "trained\n"
+    assert host.stderr.count("SHOAL_PROFILE: nothing is measured on this host") == lines
+    assert "Traceback" not in host.stderr
 
 
-def test_an_interval_that_is_none(run: Callable[..., Host]) -> None:
-    host = run("print()\n", {"SHOAL_PROFILE": "1", "SHOAL_PROFILE_INTERVAL_MS": "5"})
+@pytest.mark.parametrize(
+    ("env", "failure"),
+    [
+        ({"SHOAL_PROFILE_INTERVAL_MS": "5"}, "SHOAL_PROFILE_INTERVAL_MS: '5': a number from 100 to 60000 was expected"),
+        ({"SHOAL_PROFILE_INTERVAL_MS": "9" * 5000}, "a number from 100 to 60000 was expected"),
+        ({"SHOAL_PROFILE": "yes"}, "SHOAL_PROFILE: 'yes': 1 or nothing (measure), or 0 (do not) was expected"),
+    ],
+)
+def test_what_is_no_interval_and_no_switch(run: Callable[..., Host], env: dict[str, str], failure: str) -> None:
+    host = run("print()\n", env)
     assert host.wait() == 1
-    assert "SHOAL_PROFILE_INTERVAL_MS: '5': a number from 100 to 60000 was expected" in host.failure
+    assert failure in host.failure
+    assert len(host.failure) < 400
 
 
 def test_the_sampler_ends_with_its_parent(tmp_path: Path) -> None:

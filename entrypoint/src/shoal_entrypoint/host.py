@@ -20,6 +20,7 @@ from shoal_entrypoint.failure import command_failure, to_exit_code
 from shoal_entrypoint.launchers.settings import MPI_FAMILY, PARAMETER_SERVER, PROCESS, TORCHRUN, choose
 from shoal_entrypoint.outcome import SUCCESS, JobError, Outcome, stopped_early
 from shoal_entrypoint.paths import Paths
+from shoal_entrypoint.profile import start as profile
 from shoal_entrypoint.supervise import Finished, Supervisor
 
 __all__ = ["run"]
@@ -35,7 +36,7 @@ def run(
     """Do this host's part. Raises JobError when it fails."""
     job = load_job(paths.config, resource, environ)
     me = resource.current_host
-    prefixes = _prefixes(environ)
+    prefixes, interval = _prefixes(environ), profile.wanted(environ)
     shares_mpi = _shares_mpi(job)
     leads = shares_mpi and job.distribution_hosts[0] == me
     if choose(job) in MPI_FAMILY:
@@ -52,10 +53,8 @@ def run(
         from shoal_entrypoint import intermediate  # few jobs want it, and each import costs milliseconds
 
         intermediate.start(job.s3_output, job, paths, supervisor, environ)
-    if environ.get("SHOAL_PROFILE") == "1":
-        from shoal_entrypoint.profile.start import start as profile  # nothing of it unless it is asked for
-
-        profile(resource, paths, supervisor, environ)
+    if interval is not None:
+        profile.start(interval, resource, paths, supervisor)
     if work.uses_mpi:
         # Here rather than in the environment of mpirun, whose command lines everybody on a host can read.
         handed_on = secret.for_ranks(environ)

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from shoal.errors import ShoalError
-from shoal.job import spec
+from shoal.job import profiler, spec
 from shoal.job.local import SUBMIT_DIRECTORY, submit_directory
 from shoal.job.shape import Problem
 from shoal.job.spec import FILE_SCHEME, JobFile, Request
@@ -44,6 +44,8 @@ def prepare(submission: Submission, region: str) -> tuple[Request, Upload | None
     if submission.checkpoints is not None:
         request.setdefault("CheckpointConfig", {})["S3Uri"] = _s3("--checkpoints", submission.checkpoints)
     _place_channels(job, request, submission.channels)
+    if variables := profiler.environment(request):
+        request.setdefault("Environment", {}).update(variables)
     upload = _upload(job, request, region)
     left = [
         Problem(place, "is on this machine: give --output, --channel NAME or --checkpoints an s3:// address")

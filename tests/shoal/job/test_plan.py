@@ -162,12 +162,34 @@ def test_fields_without_effect_are_named(request_: Request) -> None:
     request_["StoppingCondition"]["MaxWaitTimeInSeconds"] = 99
     request_["ResourceConfig"]["KeepAlivePeriodInSeconds"] = 60
     request_["OutputDataConfig"]["KmsKeyId"] = "key"
+    request_["ProfilerConfig"] = {"DisableProfiler": True, "S3OutputPath": "s3://b/p"}
     assert local.without_effect(request_) == [
         "VpcConfig",
         "ResourceConfig.KeepAlivePeriodInSeconds",
         "StoppingCondition.MaxWaitTimeInSeconds",
+        "ProfilerConfig.S3OutputPath",
         "OutputDataConfig.KmsKeyId",
     ]
+
+
+@pytest.mark.parametrize(
+    ("config", "environment", "expected"),
+    [
+        (None, {}, {}),
+        ({"DisableProfiler": False}, {}, {}),
+        ({"DisableProfiler": True}, {}, {"SHOAL_PROFILE": "0"}),
+        ({"DisableProfiler": True}, {"SHOAL_PROFILE": "1"}, {"SHOAL_PROFILE": "1"}),
+        ({"ProfilingIntervalInMilliseconds": 200}, {"A": "b"}, {"A": "b", "SHOAL_PROFILE_INTERVAL_MS": "200"}),
+    ],
+)
+def test_the_sampler_is_steered_by_variables(
+    request_: Request, config: Request | None, environment: dict[str, str], expected: dict[str, str]
+) -> None:
+    request_["Environment"] = environment
+    if config is not None:
+        request_["ProfilerConfig"] = config
+    of_job = {"TRAINING_JOB_NAME", "TRAINING_JOB_ARN"}
+    assert {k: v for k, v in plan_of(request_).environment.items() if k not in of_job} == expected
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import docker
 import pytest
@@ -172,6 +172,33 @@ def test_a_host_removed_by_somebody_else_is_a_failed_job(job: JobFolder, engine:
     assert process.stderr is not None
     assert "Traceback" not in process.stderr.read()
     assert job.described["TrainingJobStatus"] == "Failed"
+
+
+MEASURE = """cd /opt/ml/output; mkdir -p profiler/system/incremental/1 profiler/steps
+echo {} > profiler/system/incremental/1/1.$(hostname).json"""
+
+
+@pytest.mark.parametrize(
+    ("command", "config", "files"),
+    [
+        (MEASURE, {}, ["system/incremental/1/1.algo-1.json", "system/incremental/1/1.algo-2.json"]),
+        ("mkdir -p /opt/ml/output/profiler/steps", {}, None),  # too short for a sample
+        ("true", {}, None),  # an image with another `train`
+        (MEASURE, {"DisableProfiler": True}, None),
+    ],
+)
+def test_measurements_lie_in_the_run_folder_if_there_are_any(
+    job: JobFolder, engine: docker.DockerClient, command: str, config: dict[str, Any], files: list[str] | None
+) -> None:
+    job.request["ProfilerConfig"] = config
+    script(job, command)
+    done = job.shoal("run")
+    assert done.returncode == 0, done.stderr
+    assert "profiler" not in done.stderr
+    folder = job.run_folder / "profiler-output"
+    assert folder.exists() == bool(files)
+    assert [str(path.relative_to(folder)) for path in sorted(folder.rglob("*.json"))] == (files or [])
+    assert not (folder / "steps").exists()
 
 
 def test_results_can_be_given_up(job: JobFolder, engine: docker.DockerClient) -> None:

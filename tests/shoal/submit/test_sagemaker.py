@@ -49,6 +49,16 @@ def test_what_is_sent_and_uploaded(aws: AwsServer, job: JobFile, shoal: Shoal) -
         assert printed[field] == job.request[field]
 
 
+def test_a_profiler_that_is_switched_off_is_off_in_the_container_too(
+    aws: AwsServer, job: JobFile, shoal: Shoal
+) -> None:
+    job.request["ProfilerConfig"] = {"DisableProfiler": True}
+    job.request["Environment"] = {"A": "b"}
+    sent = json.loads(shoal("submit", job.write(), *TO, "--dry-run"))
+    assert sent["Environment"] == {"A": "b", "SHOAL_PROFILE": "0"}
+    assert sent["ProfilerConfig"] == {"DisableProfiler": True}
+
+
 def test_places_on_the_command_line(aws: AwsServer, job: JobFile, shoal: Shoal) -> None:
     job.request["OutputDataConfig"]["S3OutputPath"] = "file://runs"
     source = job.request["InputDataConfig"][0]["DataSource"]["S3DataSource"]

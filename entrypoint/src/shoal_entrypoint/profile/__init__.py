@@ -1,1 +1,1 @@
-"""What a host's hardware does while a job runs, as JSON lines: on request only (SHOAL_PROFILE=1)."""
+"""What a host's hardware does while a job runs, as JSON lines, unless SHOAL_PROFILE=0."""
