@@ -57,6 +57,7 @@ class Observed:
     metrics: pl.DataFrame
     steps: pl.DataFrame
     job: dict[str, Any] = field(default_factory=dict)  # job.json of the run; empty if there is none
+    placements: list[dict[str, Any]] = field(default_factory=list)  # what smp tells of where modules lie
     log_marks: dict[str, list[str]] = field(default_factory=dict)  # what a rule looks for in logs -> "host: line"
     faults: Faults = field(default_factory=Faults)
 

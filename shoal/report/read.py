@@ -3,6 +3,7 @@
 Nothing in these files stops a reader: a host may have died in the middle of a line, and its clock may have jumped.
 """
 
+import contextlib
 import json
 import math
 from bisect import bisect_right
@@ -14,7 +15,7 @@ import polars as pl
 from shoal.errors import ShoalError
 from shoal.report.observed import METRICS, STEPS, Faults, Observed, number
 
-SYSTEM, STEP_FILES = "system", "steps"
+SYSTEM, STEP_FILES, PLACEMENTS = "system", "steps", "smp"
 SNAPSHOT_S = 0.02  # values whose times differ by no more were taken together
 _CLOCK_BACK_S = 1.0  # less is the clock being slewed, or two threads writing
 _EARLIEST, _LATEST = 946_684_800.0, 4_102_444_800.0  # 2000 and 2100: outside of it no clock was ever set
@@ -41,7 +42,7 @@ def profiler_folder(run: Path) -> Path:
             return folder
     raise ShoalError(
         f"{run}: nothing was measured in this run: no profiler-output/{SYSTEM} and no profiler-output/{STEP_FILES}:"
-        " run the job with SHOAL_PROFILE=1 in its Environment"
+        " its image's `train` measures unless SHOAL_PROFILE is 0 (ProfilerConfig.DisableProfiler)"
     )
 
 
@@ -59,7 +60,8 @@ def read(run: Path) -> Observed:
     _look_at_clocks(metrics, faults)
     metrics = with_snapshots(metrics)
     _look_at_ends(metrics, faults)
-    return Observed(metrics, steps.sort("NodeId", "Rank", "Timestamp"), _job(run), _marks(run), faults)
+    steps = steps.sort("NodeId", "Rank", "Timestamp")
+    return Observed(metrics, steps, _job(run), _placements(folder / PLACEMENTS), _marks(run), faults)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -67,7 +69,9 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _table(files: list[Path], schema: dict[str, Any], needed: tuple[str, ...], faults: Faults) -> pl.DataFrame:
-    frames = [pl.DataFrame(schema=schema)]
+    # Four words make up most of a line, and there are few different ones: numbers stand for them from here on.
+    words: dict[Any, Any] = {name: pl.Categorical for name, kind in schema.items() if kind == pl.String}
+    frames = [pl.DataFrame(schema=schema).cast(words)]
     for path in files:
         faults.files += 1
         try:
@@ -81,7 +85,7 @@ def _table(files: list[Path], schema: dict[str, Any], needed: tuple[str, ...], f
         if bad := lines - frame.height:
             faults.bad_lines += bad
             faults.bad_files.append(f"{path.name}: {bad} of {lines} lines")
-        frames.append(frame)
+        frames.append(frame.cast(words))
     return pl.concat(frames)
 
 
@@ -134,11 +138,11 @@ def _good(frame: pl.DataFrame, needed: tuple[str, ...]) -> pl.DataFrame:
 
 def with_snapshots(metrics: pl.DataFrame) -> pl.DataFrame:
     """Return the rows in the order of time, with the number of the snapshot of its host that each belongs to."""
-    frames = [pl.DataFrame(schema={**METRICS, "Snapshot": pl.Int64})]
+    frames = [metrics.clear().with_columns(Snapshot=pl.lit(None, pl.Int64))]
     for _node, frame in sorted(metrics.group_by("NodeId"), key=lambda item: str(item[0])):
-        ordered = frame.sort("Timestamp", maintain_order=True)
-        times = ordered["Timestamp"].unique(maintain_order=True)
-        firsts, at, ascending = [], 0, times.to_list()
+        ordered = frame if frame["Timestamp"].is_sorted() else frame.sort("Timestamp", maintain_order=True)
+        times = ordered["Timestamp"].set_sorted()
+        firsts, at, ascending = [], 0, times.filter(times.diff().fill_null(1.0) > 0).to_list()
         while at < len(ascending):
             firsts.append(at)
             at = bisect_right(ascending, ascending[at] + SNAPSHOT_S)
@@ -160,8 +164,9 @@ def _look_at_clocks(metrics: pl.DataFrame, faults: Faults) -> None:
 
 def _look_at_ends(metrics: pl.DataFrame, faults: Faults) -> None:
     last = metrics["Timestamp"].max()
-    for name, frame in metrics.group_by("NodeId"):
-        node, pauses = str(name[0]), frame["Timestamp"].unique().sort().diff().drop_nulls()
+    for name, frame in metrics.group_by("NodeId", maintain_order=True):  # in the order of time already
+        node, pauses = str(name[0]), frame["Timestamp"].diff().drop_nulls()
+        pauses = pauses.filter(pauses > 0)
         if len(lost := pauses.filter(pauses > max(_GAP_S, 10 * number(pauses.median())))):
             faults.gaps[node] = number(lost.sum())
         end = frame["Timestamp"].max()
@@ -175,6 +180,27 @@ def _job(run: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return job if isinstance(job, dict) else {}
+
+
+def _placements(folder: Path) -> list[dict[str, Any]]:
+    """What smp wrote of where it put a model's modules: those files that say it in the form that is known here."""
+    found = []
+    for path in _files(folder):
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            content = json.loads(path.read_bytes())
+            lists = content.get("ModuleListsInSequence") if isinstance(content, dict) else None
+            if isinstance(lists, list) and all(map(_is_list_in_sequence, lists)):
+                found.append({"Traced": content.get("Traced") is True, "ModuleListsInSequence": lists})
+    return found
+
+
+def _is_list_in_sequence(one: object) -> bool:
+    return (
+        isinstance(one, dict)
+        and isinstance(one.get("Name"), str)
+        and isinstance(one.get("Modules"), int)
+        and isinstance(one.get("Ranks"), list)
+    )
 
 
 def _marks(run: Path) -> dict[str, list[str]]:

@@ -36,6 +36,22 @@ class Net(nn.Module):
         return nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
 
 
+class Looped(nn.Module):
+    """A list of modules run one after another by a loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(12, 8)
+        self.blocks = nn.ModuleList(nn.Linear(8, 8) for _ in range(6))
+        self.head = nn.Linear(8, 12)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return nn.functional.cross_entropy(self.head(x).flatten(0, 1), tokens.flatten())
+
+
 class ByHand(nn.Module):
     """The last layers are created for partition 1."""
 
@@ -67,6 +83,7 @@ class Transformer(nn.Module):
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "Net": Net,
     "ByHand": ByHand,
+    "Looped": Looped,
     **{name: partial(Transformer, name) for name in TRANSFORMERS},
 }
 
@@ -132,6 +149,18 @@ def train(name: str, config: dict[str, Any], delayed: bool = False) -> dict[str,
         "log": lines,
         "explained": explained,
     }
+
+
+def test_a_measured_job_is_told_of_lists_in_sequence(tmp_path: Path) -> None:
+    """Where `train` measures, a file says which nn.ModuleLists cost a way back each (C12); elsewhere there is none."""
+    elsewhere, measured = tmp_path / "elsewhere", tmp_path / "measured"
+    elsewhere.mkdir()
+    (measured / "profiler").mkdir(parents=True)
+    run_ranks(train, 2, "Looped", SETTINGS, env={"SM_OUTPUT_DIR": str(elsewhere)})
+    assert list(elsewhere.iterdir()) == []
+    run_ranks(train, 2, "Looped", SETTINGS, env={"SM_OUTPUT_DIR": str(measured)})
+    told = json.loads((measured / "profiler" / "smp" / "placement.json").read_text())
+    assert told == {"Traced": True, "ModuleListsInSequence": [{"Name": "blocks", "Modules": 6, "Ranks": [0, 1]}]}
 
 
 @pytest.mark.parametrize("delayed", [False, True])

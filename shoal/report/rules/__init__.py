@@ -39,6 +39,7 @@ RULES: dict[str, Rule] = {
     "LowGPUUtilization": Rule(hardware.low_gpu_utilization, p.LowGPUUtilization()),
     "BatchSize": Rule(hardware.batch_size, p.BatchSize()),
     "SingleHost": Rule(job.single_host, p.NoParameters()),
+    "ModuleListInSequence": Rule(job.module_list_in_sequence, p.NoParameters()),
     "OverallSystemUsage": Rule(job.overall_system_usage, p.NoParameters()),
 }
 

@@ -138,6 +138,38 @@ def storage_throughput(seen: Observed, given: p.StorageThroughput) -> Outcome:
     )
 
 
+def module_list_in_sequence(seen: Observed, given: p.NoParameters) -> Outcome:
+    """Modules of an nn.ModuleList on several ranks run one after another: each output returns to the loop around."""
+    rule, about = "ModuleListInSequence", "an nn.ModuleList runs in sequence over ranks"
+    if not any(placement["Traced"] for placement in seen.placements):
+        why = "no model was divided over ranks by smp" if not seen.placements else "smp did not trace the model"
+        return Outcome(rule, about, given.numbers(), why_not=why)
+    lists = [one for placement in seen.placements for one in placement["ModuleListsInSequence"]]
+    evidence = tuple(
+        Evidence(f"{one['Name']}: {one['Modules']} modules on ranks {', '.join(map(str, one['Ranks']))}")
+        for one in lists
+    )
+    names = [str(one["Name"]).rpartition(".")[2] or "layers" for one in lists]
+    return Outcome(
+        rule,
+        about,
+        given.numbers(),
+        datapoints=len(seen.placements),
+        violations=len(lists),
+        triggered=len(lists),
+        summary=f"{evidence[0].text}: each output goes back to the rank that loops, and from there to the next module"
+        if evidence
+        else "",
+        advice=f"self.{names[0]} = nn.Sequential(*modules) in place of nn.ModuleList(modules), and"
+        f" x = self.{names[0]}(x) in place of the loop: then outputs go on from rank to rank (a module with several"
+        " inputs takes and returns a tuple)"
+        if names
+        else "",
+        evidence=evidence,
+        details={"module_lists": lists},
+    )
+
+
 def small_shared_memory(seen: Observed, given: p.NoParameters) -> Outcome:
     """A log holds what PyTorch says when /dev/shm is full."""
     lines = seen.log_marks.get("SmallSharedMemory", [])

@@ -11,7 +11,7 @@ def test_a_healthy_run(tmp_path: Path, report: Any) -> None:
     done = report(write_run(tmp_path / "run", host(points=1100), ranks(4, 300)), "--output", tmp_path / "page")
     assert done.returncode == 0
     assert done.stdout == f"{tmp_path / 'page' / 'profiler-report.html'}\n"
-    assert done.stderr.startswith("No rule fired; 13 of 15 could judge\n")
+    assert done.stderr.startswith("No rule fired; 13 of 16 could judge\n")
     assert not (tmp_path / "run" / "rule-output").exists()
 
 

@@ -120,6 +120,23 @@ def test_logs_are_searched_for_what_torch_says_of_shared_memory(tmp_path: Path) 
     assert read(tmp_path).log_marks == {"SmallSharedMemory": [f"algo-2: [algo-2:1] {text}"]}
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"Traced": true, "ModuleListsInSequence": [{"Name": "b", "Modules": 6, "Ranks": [0, 1]}]}', 1),
+        ('{"Traced": true, "ModuleListsInSequence": [{"Name": "b"}]}', 0),
+        ('{"Traced": true, "ModuleListsInSequence": 5}', 0),
+        ("[" * 100_000, 0),
+        ('{"Traced": true', 0),
+    ],
+)
+def test_what_smp_tells_of_a_placement(tmp_path: Path, text: str, found: int) -> None:
+    run = write_run(tmp_path, host(points=2))
+    (run / "profiler-output" / "smp").mkdir()
+    (run / "profiler-output" / "smp" / "placement.json").write_text(text)
+    assert len(read(run).placements) == found
+
+
 def test_a_folder_without_measurements_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ShoalError, match="nothing was measured"):
         read(tmp_path)

@@ -221,6 +221,20 @@ def test_small_shared_memory() -> None:
     assert said(observed(), "SmallSharedMemory").state == "silent"
 
 
+def test_a_module_list_in_sequence() -> None:
+    def placed(*lists: dict[str, Any], traced: bool = True) -> Observed:
+        told = [{"Traced": traced, "ModuleListsInSequence": list(lists)}]
+        return Observed(observed().metrics, observed().steps, placements=told)
+
+    fired = said(placed({"Name": "encoder.blocks", "Modules": 6, "Ranks": [0, 1]}), "ModuleListInSequence")
+    assert fired.triggered == 1
+    assert fired.evidence[0].text == "encoder.blocks: 6 modules on ranks 0, 1"
+    assert fired.advice.startswith("self.blocks = nn.Sequential(*modules) in place of nn.ModuleList(modules)")
+    assert said(placed(), "ModuleListInSequence").state == "silent"
+    assert said(placed(traced=False), "ModuleListInSequence").why_not == "smp did not trace the model"
+    assert said(observed(), "ModuleListInSequence").why_not == "no model was divided over ranks by smp"
+
+
 def test_usage_of_each_host() -> None:
     seen = observed([*host("algo-2", points=100), *host("algo-10", points=100, cpu=lambda point, core: point)])
     rows = said(seen, "OverallSystemUsage").details["usage"]

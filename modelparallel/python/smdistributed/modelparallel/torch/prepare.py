@@ -10,7 +10,7 @@ from torch import nn
 
 from . import comm, fp16, sharding
 from .log import logger
-from .partition import decide, format_assignments
+from .partition import decide, evidence, format_assignments
 from .partition import trace as trace_model
 from .server import remote
 from .server.failures import Failure, error_of, failure_of
@@ -71,6 +71,7 @@ def _plan(model: DistributedModel, body: Callable[[], Any]) -> dict[str, int]:
         trace = trace_model(model.module, run, times=times, memory=memory)
     owner = decide(model.module, trace, state.cfg)
     logger.info("%s", format_assignments(owner))
+    evidence.leave(model.module, trace, owner)
     return owner
 
 

@@ -25,23 +25,24 @@ def sequential_lists(module: nn.Module, trace: Trace) -> list[str]:
     return found
 
 
-def slow_lists(module: nn.Module, trace: Trace, ranks: Mapping[str, int]) -> list[str]:
-    """A sentence for each list of sequential_lists that lies on several ranks."""
-    sentences = []
+def slow_lists(module: nn.Module, trace: Trace, ranks: Mapping[str, int]) -> dict[str, list[int]]:
+    """Those of sequential_lists that lie on several ranks, with the rank of each of their modules."""
+    found = {}
     for name in sequential_lists(module, trace):
         prefix = f"{name}." if name else ""
-        held = {rank for key, rank in ranks.items() if key.startswith(prefix) and "." not in key[len(prefix) :]}
-        if len(held) > 1:
-            sentences.append(
-                f"{name!r} is an nn.ModuleList whose modules run one after another on {len(held)} ranks: each result "
-                "goes back to the module around it first; make it an nn.Sequential and it goes on directly"
-            )
-    return sentences
+        held = [ranks[prefix + key] for key, _ in module.get_submodule(name).named_children()]
+        if len(set(held)) > 1:
+            found[name] = held
+    return found
 
 
 def advice(module: nn.Module, trace: Trace | None, tree: Tree, ranks: Mapping[str, int], devices: int) -> list[str]:
     """All sentences about a placement."""
-    sentences = slow_lists(module, trace, ranks) if trace else []
+    sentences = [
+        f"{name!r} is an nn.ModuleList whose modules run one after another on {len(set(held))} ranks: each result "
+        "goes back to the module around it first; make it an nn.Sequential and it goes on directly"
+        for name, held in (slow_lists(module, trace, ranks) if trace else {}).items()
+    ]
     loads = [0.0] * devices
     for part in tree.order:
         loads[ranks[part]] += tree.cost[part]
