@@ -33,6 +33,7 @@ _VARIABLES = {
 }
 _INK, _MUTED, _GRID, _FIRE, *_LINES = _VARIABLES
 _WIDE, _NARROW = 880, 370  # pixels
+_NARROW_LABELS = 3  # of a legend's row
 _STYLE: Any = {
     "svg.fonttype": "none",
     "font.size": 11,
@@ -61,13 +62,43 @@ class Plot:
     narrow: str
 
 
-def _plot(name: str, title: str, height: int, draw: Callable[[Figure, bool], None]) -> Plot:
+@dataclass(frozen=True)
+class _Margins:
+    """Pixels around and between the panels of a plot."""
+
+    left: int = 74  # "999.9 MB/s" and a label beside it
+    right: int = 12
+    top: int = 22
+    bottom: int = 40
+    between: int = 32
+    legend_row: int = 0  # what each row of the legend more than one takes at the top, where the plot is narrow
+
+    def apply(self, figure: Figure, width: int, height: int, *, narrow: bool) -> None:
+        """Give the panels the rest."""
+        top = self.top + (self.legend_row if narrow else 0)
+        panels = len(figure.axes)
+        room = (height - top - self.bottom - self.between * (panels - 1)) / panels
+        figure.subplots_adjust(
+            left=self.left / width,
+            right=1 - self.right / width,
+            top=1 - top / height,
+            bottom=self.bottom / height,
+            hspace=self.between / room,
+        )
+
+
+def _plot(
+    name: str, title: str, height: int, draw: Callable[[Figure, bool], None], margins: _Margins | None = None
+) -> Plot:
+    """Without margins matplotlib finds them, which takes as long as all the rest."""
     drawn = {}
     for size, width in (("wide", _WIDE), ("narrow", _NARROW)):
         with mpl.rc_context(_STYLE):
-            figure = Figure(figsize=(width / 72, height / 72), dpi=72, layout="constrained")
+            figure = Figure(figsize=(width / 72, height / 72), dpi=72, layout=None if margins else "constrained")
             figure.patch.set_alpha(0)
             draw(figure, size == "narrow")
+            if margins:
+                margins.apply(figure, width, height, narrow=size == "narrow")
             for axes in figure.axes:
                 axes.patch.set_alpha(0)
             drawn[size] = _svg(figure, f"{name}-{size}", title)
@@ -114,13 +145,18 @@ def timeline(number: int, line: Timeline, minutes: float) -> Plot:
             panel.grid(visible=True, linewidth=0.6)
             panel.set_xlim(0, max(minutes, 0.01))
             panel.legend(
-                loc="lower left", bbox_to_anchor=(0, 1), ncols=3 if narrow else 5, frameon=False, borderaxespad=0
+                loc="lower left",
+                bbox_to_anchor=(0, 1),
+                ncols=_NARROW_LABELS if narrow else 6,
+                frameon=False,
+                borderaxespad=0,
             )
         panels[-1].set_xlabel("minutes since the first sample")
 
     rules = sorted({rule for rule, _began, _ended in line.fired})
     fired = f"; shaded: {', '.join(rules)}" if rules else ""
-    return _plot(f"host-{number}", f"{line.node}: what it used over time{fired}", 330 if line.rates else 220, draw)
+    title, height = f"{line.node}: what it used over time{fired}", 350 if line.rates else 240
+    return _plot(f"host-{number}", title, height, draw, _Margins(legend_row=16 * (len(line.shares) > _NARROW_LABELS)))
 
 
 def _shade(axes: Axes, fired: list[tuple[str, float, float]]) -> None:
@@ -148,7 +184,7 @@ def histogram(seconds: list[float], percentiles: dict[str, float]) -> Plot:
         axes.set_ylabel("steps")
         axes.grid(visible=True, axis="y", linewidth=0.6)
 
-    return _plot("steps", "How long steps lasted", 240, draw)
+    return _plot("steps", "How long steps lasted", 240, draw, _Margins())
 
 
 def two_histograms(names: list[str], seconds: list[list[float]]) -> Plot:
@@ -175,7 +211,7 @@ def two_histograms(names: list[str], seconds: list[list[float]]) -> Plot:
         axes.set_ylabel("% of the steps")
         axes.grid(visible=True, axis="y", linewidth=0.6)
 
-    return _plot("compared", "How long the steps of both runs lasted", 260, draw)
+    return _plot("compared", "How long the steps of both runs lasted", 260, draw, _Margins())
 
 
 def heat_map(late: Heat) -> Plot:
