@@ -191,6 +191,31 @@ TEST(Stats, AreOneLineARank) {
   EXPECT_EQ(lines, 2);
 }
 
+// Of all groups, and of those that have ended: what each rank here did is added up, for ranks are threads.
+TEST(Totals, GrowWithAllGroupsOfTheProcess) {
+  const OpCounters reduced = process_counters(OpKind::all_reduce);
+  const OpCounters met = process_counters(OpKind::barrier);
+  for (int round = 0; round < 2; ++round) {
+    run_ranks({"a", "a"}, [](Communicator& group, int) {
+      std::vector<float> data(250);
+      group.all_reduce(data.data(), data.data(), data.size(), DType::f32, ReduceOp::sum, kTimeout);
+      group.add_exposed(OpKind::all_reduce, std::chrono::milliseconds(500));
+      group.set_place(2, 0, true);
+      group.barrier(kTimeout);
+    });
+  }
+  const OpCounters after = process_counters(OpKind::all_reduce);
+  EXPECT_EQ(after.calls - reduced.calls, 4U);
+  EXPECT_EQ(after.failures, reduced.failures);
+  EXPECT_EQ(after.bytes - reduced.bytes, 4000U);
+  EXPECT_GT(after.seconds, reduced.seconds);
+  EXPECT_NEAR(after.exposed_seconds - reduced.exposed_seconds, 2.0, 1e-6);
+  // Somebody was blocked by all of it.
+  const OpCounters after_barriers = process_counters(OpKind::barrier);
+  EXPECT_GT(after_barriers.seconds, met.seconds);
+  EXPECT_NEAR(after_barriers.exposed_seconds - met.exposed_seconds, after_barriers.seconds - met.seconds, 1e-6);
+}
+
 TEST(Json, QuotesWhatStrangersSend) { EXPECT_EQ(json_quoted("a\"b\\c\n\xff"), "\"a\\\"b\\\\c\\u000a\\u00ff\""); }
 
 }  // namespace

@@ -3,12 +3,15 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <cstdlib>
+#include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "backend.hpp"
 #include "smddp/errors.hpp"
+#include "smddp/flight_recorder.hpp"
 #include "transport/interface.hpp"
 
 namespace py = pybind11;
@@ -90,6 +93,17 @@ void abort(const c10::intrusive_ptr<BackendBase>& backend) {
 
 std::string path(const c10::intrusive_ptr<BackendBase>& backend) { return ours(backend).path(); }
 std::string stats(const c10::intrusive_ptr<BackendBase>& backend) { return ours(backend).stats(); }
+
+// By kind of operation: calls, bytes, seconds in it, seconds in which somebody was blocked by it.
+std::map<std::string, std::tuple<std::uint64_t, std::uint64_t, double, double>> totals() {
+  std::map<std::string, std::tuple<std::uint64_t, std::uint64_t, double, double>> all;
+  for (std::size_t i = 0; i < kOpKinds; ++i) {
+    const OpCounters counters = process_counters(static_cast<OpKind>(i));
+    all[name_of(static_cast<OpKind>(i))] = {counters.calls, counters.bytes, counters.seconds, counters.exposed_seconds};
+  }
+  return all;
+}
+
 std::string flight_recorder(const c10::intrusive_ptr<BackendBase>& backend) { return ours(backend).flight_recorder(); }
 
 }  // namespace
@@ -117,6 +131,9 @@ PYBIND11_MODULE(_C, module) {
              "Ends a group's operations, on all ranks, with an error.");
   module.def("path", &smddp::torch_binding::path, py::arg("backend"), "How a group moves data, in words.");
   module.def("stats", &smddp::torch_binding::stats, py::arg("backend"), "Counters of a group, a JSON object.");
+  module.def("totals", &smddp::torch_binding::totals,
+             "What all groups of this process have done so far, by kind of operation: calls, bytes, seconds in it, "
+             "seconds in which somebody was blocked by it.");
   module.def("flight_recorder", &smddp::torch_binding::flight_recorder, py::arg("backend"),
              "The last operations of a group, JSON lines.");
 }

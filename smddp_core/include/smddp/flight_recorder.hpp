@@ -1,7 +1,7 @@
 // What a group has done lately and in total: a ring of its last operations, and counters by kind of operation.
 //
 // One thread at a time writes (operations of a group are serialised), any thread reads. Nothing here takes a lock: the
-// cost to an operation is one look at the clock and a dozen stores.
+// cost to an operation is one look at the clock, a dozen stores, and five additions to the totals of the process.
 #pragma once
 
 #include <array>
@@ -39,6 +39,18 @@ struct OpCounters {
   double bytes_per_second = 0;  ///< algbw: bytes / seconds.
 };
 
+/// The same, while they grow. Times are nanoseconds.
+struct OpTotals {
+  std::atomic<std::uint64_t> calls{0};
+  std::atomic<std::uint64_t> failures{0};
+  std::atomic<std::uint64_t> bytes{0};
+  std::atomic<std::uint64_t> nanoseconds{0};
+  std::atomic<std::uint64_t> exposed{0};
+};
+
+/// What all groups of this process have done so far, those that have ended included. Any thread.
+OpCounters process_counters(OpKind kind);
+
 class FlightRecorder {
  public:
   using Clock = std::chrono::steady_clock;
@@ -71,16 +83,9 @@ class FlightRecorder {
     std::atomic<std::uint64_t> version{0};
     std::array<std::atomic<std::uint64_t>, kWords> words{};
   };
-  struct Totals {
-    std::atomic<std::uint64_t> calls{0};
-    std::atomic<std::uint64_t> failures{0};
-    std::atomic<std::uint64_t> bytes{0};
-    std::atomic<std::uint64_t> nanoseconds{0};
-    std::atomic<std::uint64_t> exposed{0};
-  };
 
-  Totals& totals(OpKind kind);
-  const Totals& totals(OpKind kind) const;
+  OpTotals& totals(OpKind kind);
+  const OpTotals& totals(OpKind kind) const;
   std::int64_t unix_time(Clock::time_point time) const;
   void write(Slot& slot, const OpHeader& header, std::uint64_t started, std::uint64_t ended_and_failed);
 
@@ -91,7 +96,7 @@ class FlightRecorder {
   OpHeader current_;
   bool exposed_ = false;
   Clock::time_point current_start_;
-  std::array<Totals, kOpKinds> totals_;
+  std::array<OpTotals, kOpKinds> totals_;
 };
 
 }  // namespace smddp

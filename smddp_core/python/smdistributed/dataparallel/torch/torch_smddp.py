@@ -6,6 +6,8 @@ A script imports this module and then calls ``torch.distributed.init_process_gro
 from __future__ import annotations
 
 import atexit
+import contextlib
+import importlib
 import inspect
 import json
 import os
@@ -134,6 +136,16 @@ def _same_release(built_for: str, running: str) -> bool:
     return built_for.split(".")[:2] == running.split(".")[:2]
 
 
+def _mark_steps() -> None:
+    """Tell `shoal report` of this rank's steps, where `train` measures the job: then it has made this folder."""
+    folder = os.path.join(os.environ.get("SM_OUTPUT_DIR", "/opt/ml/output"), "profiler", "steps")  # noqa: PTH118
+    if not os.path.isdir(folder):  # noqa: PTH112
+        return
+    # Images have it. Elsewhere nothing is marked; nor may a fault in it keep anybody from training.
+    with contextlib.suppress(Exception):
+        importlib.import_module("shoal_entrypoint.marks").watch(_C.totals)
+
+
 # A binary of another release may load and crash later: c10d's classes change from one to the next.
 if not _same_release(_C.torch_version, torch.__version__):
     raise ImportError(
@@ -143,3 +155,4 @@ if not _same_release(_C.torch_version, torch.__version__):
 atexit.register(_C.stop_all)
 os.environ.update(rank_environment(os.environ))
 _register()
+_mark_steps()
