@@ -362,7 +362,6 @@ def test_steps_of_a_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
                 time.sleep(0.002)
             with steps.checkpoint():
                 time.sleep(0.002)
-    steps._close()
     found = read(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["algo-2-7.jsonl"]
     assert [(step["NodeId"], step["Rank"], step["Step"]) for step in found] == [("algo-2", 7, n) for n in range(3)]

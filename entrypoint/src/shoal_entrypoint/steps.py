@@ -8,40 +8,63 @@
         with steps.checkpoint():
             torch.save(...)
 
-Where nothing is measured (no SHOAL_PROFILE=1), marks cost a few function calls and leave nothing. They never raise.
+Scripts on smddp or smp need none of it: see marks.py. Where they mark their steps themselves, these marks count.
+Where nothing is measured (`train` made no folder), marks cost a few function calls and leave nothing. They never raise.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import json
 import os
 import time
-from typing import Any, Iterable, Iterator, TypeVar
+from typing import Any, Collection, Dict, Iterable, Iterator, Protocol, TypeVar
 
-__all__ = ["Steps", "lightning_callback", "steps"]
+__all__ = ["Sources", "Steps", "folder", "lightning_callback", "steps"]
 
 _Item = TypeVar("_Item")
-_FLUSH_SECONDS = 1.0
+Parts = Dict[str, Any]
+_COLLECTIVE = ("CollectiveSeconds", "CollectiveBytes", "Collectives")
+
+
+class Sources(Protocol):
+    """Something that measures parts of steps by itself."""
+
+    def begin(self) -> None:
+        """A step begins: what was before is not of it."""
+
+    def parts(self, room: float, own: Collection[str]) -> Parts:
+        """The parts of the step that ends, together at most `room` seconds, without the script's `own`."""
+
+
+def folder() -> str:
+    """Where ranks write their steps. `train` makes this folder where it measures, and nowhere else."""
+    return os.path.join(os.environ.get("SM_OUTPUT_DIR", "/opt/ml/output"), "profiler", "steps")
 
 
 class Steps:
-    """The steps of this process. One object, `steps`, is enough for a script."""
+    """The steps of this process. One object, `steps`, is enough for a script.
+
+    Attributes:
+        by_hand: whether the script marks its steps itself.
+        sources: what fills in the parts that the script does not mark.
+    """
 
     def __init__(self, folder: str | None = None) -> None:
+        self.by_hand = False
+        self.sources: Sources | None = None
         self._folder = folder
-        self._file: Any = None
+        self._file = -1
+        self._process = 0
         self._dead = False
         self._number = 0
-        self._flushed = 0.0
-        self._parts: dict[str, float] = {}
+        self._parts: Parts = {}
 
     def __call__(self, loader: Iterable[_Item]) -> Iterator[_Item]:
         """Yield what `loader` yields; each iteration is a step."""
         iterator = iter(loader)
         while True:
-            began = time.monotonic()
+            began = self.begin()
             try:
                 item = next(iterator)
             except StopIteration:
@@ -53,7 +76,7 @@ class Steps:
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
         """One step, for loops that are no iteration over a loader."""
-        began = time.monotonic()
+        began = self.begin()
         yield
         self.end(time.monotonic() - began)
 
@@ -76,20 +99,34 @@ class Steps:
             yield
         self._add("CollectiveBytes", nbytes)
 
+    def begin(self) -> float:
+        """Begin a step, at the time that is returned: for those who call `end` themselves."""
+        self.by_hand = True
+        if self.sources is not None:
+            self.sources.begin()
+        return time.monotonic()
+
     def end(self, seconds: float) -> None:
         """End a step that has lasted `seconds`: for those who measure themselves."""
+        self.by_hand = True
+        self.finish(seconds)
+
+    def finish(self, seconds: float) -> None:
+        """Write the line of a step that ends now: what the script has marked of it, and what `sources` know beside."""
         parts, self._parts = self._parts, {}
+        if self.sources is not None:
+            # Who marks a collective knows best what of its step was communication: all of that is the script's then.
+            own = {*parts, *(_COLLECTIVE if "CollectiveSeconds" in parts else ())}
+            room = seconds - sum(value for name, value in parts.items() if name.endswith("Seconds"))
+            parts.update(self.sources.parts(max(0.0, room), own))
+            self.sources.begin()
         number, self._number = self._number, self._number + 1
         if self._dead or not self._open():
             return
         step = {**self._who, "Step": number, "Timestamp": time.time(), "Seconds": seconds, **parts}
         try:
-            self._file.write(json.dumps(step) + "\n")
-            now = time.monotonic()
-            if now - self._flushed > _FLUSH_SECONDS:
-                self._flushed = now
-                self._file.flush()
-        except (OSError, ValueError):
+            os.write(self._file, json.dumps(step).encode() + b"\n")
+        except (OSError, TypeError, ValueError):
             self._dead = True
 
     @contextlib.contextmanager
@@ -102,25 +139,22 @@ class Steps:
         self._parts[name] = self._parts.get(name, 0) + amount
 
     def _open(self) -> bool:
-        if self._file is not None:
-            return True
-        # `train` makes this folder where it measures, and nowhere else.
-        folder = self._folder or os.path.join(os.environ.get("SM_OUTPUT_DIR", "/opt/ml/output"), "profiler", "steps")
+        if self._file >= 0:
+            # A process that was forked off this one is no rank.
+            return self._process == os.getpid()
+        folder_of_ranks = self._folder or folder()
         rank = os.environ.get("RANK", "0")
         node = _node()
         self._who = {"NodeId": node, "Rank": int(rank) if rank.isdigit() else 0}
+        self._process = os.getpid()
         try:
-            if os.path.isdir(folder):
-                self._file = open(os.path.join(folder, f"{node}-{rank}.jsonl"), "a")  # noqa: SIM115 - until the end
-                atexit.register(self._close)
+            if os.path.isdir(folder_of_ranks):
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+                self._file = os.open(os.path.join(folder_of_ranks, f"{node}-{rank}.jsonl"), flags, 0o644)
         except OSError:
-            self._file = None
-        self._dead = self._file is None
+            self._file = -1
+        self._dead = self._file < 0
         return not self._dead
-
-    def _close(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            self._file.close()
 
 
 def _node() -> str:
@@ -149,7 +183,7 @@ def lightning_callback(marks: Steps = steps) -> Any:
             self._ended = time.monotonic()
 
         def on_train_epoch_start(self, *_arguments: Any) -> None:
-            self._ended = time.monotonic()
+            self._ended = marks.begin()
 
         def on_train_batch_start(self, *_arguments: Any) -> None:
             marks._add("DataSeconds", time.monotonic() - self._ended)
