@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from . import marks
 from .state import state
 from .topology import CommGroup
 
@@ -102,11 +103,14 @@ def wait_for(work: dist.Work) -> None:
 
 def poll(done: Callable[[], bool]) -> None:
     """Return when `done()`; raises as `Relay.check` does. It looks after microseconds first, then ever rarer."""
+    began = time.monotonic()
     pause = 5e-5
     while not done():
         state.server.relay.check()
         time.sleep(pause)
         pause = min(pause * 1.3, 2e-3)
+    if marks.counters is not None:
+        marks.counters.add("all_reduce", seconds=time.monotonic() - began)
 
 
 def make_buckets(parameters: list[nn.Parameter], bucket_bytes: int, kind: CommGroup) -> list[Bucket]:

@@ -10,7 +10,7 @@ from typing import Any, Mapping
 
 import torch.distributed as dist
 
-from . import comm, device
+from . import comm, device, marks
 from . import config as configuration
 from .accelerate_state import tell_accelerate
 from .config import Config
@@ -58,6 +58,7 @@ def init(config: Mapping[str, Any] | str | None = None) -> None:
     _start_server()
     guard_backward()
     tell_accelerate()
+    marks.start(cfg)
 
 
 def shutdown() -> None:

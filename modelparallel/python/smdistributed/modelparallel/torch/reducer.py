@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from . import marks
 from .exceptions import SMPUnsupportedError
 from .grad_bucket import Bucket, GradBucket, make_buckets, wait_for
 from .state import state
@@ -172,6 +173,7 @@ class Reducer:
             counted = self._running
         bucket.buffer.div_(counted)
         bucket.work = dist.all_reduce(bucket.buffer, group=group, async_op=True)
+        marks.sends("all_reduce", bucket.buffer.numel() * bucket.buffer.element_size())
 
     def _agree(self) -> tuple[list[list[bool]], list[bool]]:
         """Return, agreed by all replicas: which gradients exist anywhere, which buckets grew after they were sent."""

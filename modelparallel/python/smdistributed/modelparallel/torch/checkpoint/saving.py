@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .. import checks, comm
+from .. import checks, comm, marks
 from ..exceptions import CheckpointError
 from ..state import state
 from . import atomic, folder, names, optimizer_state, parts, replica, together
@@ -17,6 +17,7 @@ from . import atomic, folder, names, optimizer_state, parts, replica, together
 logger = logging.getLogger(__name__)
 
 
+@marks.saving
 def save_checkpoint(
     path: str,
     tag: str,

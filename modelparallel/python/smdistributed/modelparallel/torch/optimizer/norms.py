@@ -7,7 +7,7 @@ from typing import Iterable
 import torch
 import torch.distributed as dist
 
-from .. import comm, sharding
+from .. import comm, marks, sharding
 from ..state import state
 from ..topology import CommGroup
 from . import ownership
@@ -41,7 +41,7 @@ def _reduced(local: float, norm_type: float, group: dist.ProcessGroup) -> float:
     # A maximum may lose a NaN on the way: it travels as infinity.
     if norm_type == float("inf"):
         total = total.nan_to_num(nan=float("inf"), posinf=float("inf"))
-    with comm.reaching("the norm of the gradients of all ranks"):
+    with comm.reaching("the norm of the gradients of all ranks"), marks.blocked("all_reduce", total.element_size()):
         dist.all_reduce(total, op=op, group=group)
     return total.item()
 

@@ -18,6 +18,8 @@ from typing import Any, Callable, NamedTuple
 
 import torch
 
+from .. import marks
+
 _LENGTH = struct.Struct("<Q")
 # Up to this many bytes the calling thread sends by itself: a hand-over to the writer would cost more than the copy.
 _INLINE_BYTES = 1 << 20
@@ -104,6 +106,8 @@ class Link:
             forms.append(Form(tensor.dtype, tuple(flat.shape), order, tensor.requires_grad))
         head = pickle.dumps((message, forms), protocol=pickle.HIGHEST_PROTOCOL)
         size = sum(flat.numel() * flat.element_size() for flat in flats)
+        if size and marks.counters is not None:
+            marks.counters.add("pipeline", 1, size)
         with self._lock:
             inline = self._queued == 0 and size <= _INLINE_BYTES
             if snapshot and not inline:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import heapq
 import itertools
 import threading
+import time
 from typing import Tuple
 
 import torch
 
+from .. import marks
 from .ordering import Follower, Leader
 from .tasks import Phase, Task, set_current
 from .turns import Turns
@@ -77,6 +79,8 @@ class Scheduler:
         self._follower: Follower | None = None
         self._step = 0
         self._free = False
+        self._counts = False
+        self._waits_since: float | None = None
 
     def follow(self, follower: Follower) -> None:
         """Run tasks in the order that another replica tells."""
@@ -97,6 +101,21 @@ class Scheduler:
             self._free = True
             if self._running is None:
                 self._dispatch()
+
+    def count_waits(self, on: bool) -> None:
+        """Count, or no longer, the time in which no task can run: for the marks of this rank's steps."""
+        with self._lock:
+            self._counts = on and marks.counters is not None
+            self._waits(self._running is None and on)
+
+    def _waits(self, now: bool) -> None:
+        """Whether the rank has nothing to run, from now on; the lock is held."""
+        if now and self._counts and self._waits_since is None:
+            self._waits_since = time.monotonic()
+        elif not now and self._waits_since is not None:
+            assert marks.counters is not None
+            marks.counters.add("pipeline", seconds=time.monotonic() - self._waits_since)
+            self._waits_since = None
 
     def turn_told(self) -> None:
         """See whether the task may run that the leader has just named."""
@@ -137,6 +156,7 @@ class Scheduler:
     def _dispatch(self) -> None:
         """Hand the baton to the first ready task; the lock is held and nobody runs."""
         task = self._take()
+        self._waits(task is None)
         if task is None:
             return
         self._running = task

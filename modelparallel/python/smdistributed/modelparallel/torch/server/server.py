@@ -129,12 +129,14 @@ class Server:
 
         run = self._open(microbatches)
         try:
+            self.scheduler.count_waits(True)
             run.start(work, Phase.FORWARD if self.drives else Phase.BODY, lambda index: self._body_ended(run, index))
             self.watchdog.wait(run)
         except BaseException as error:  # Ctrl-C: the others must not wait
             run.fail(failure_of(error, self.settings.rank, None), error)
             raise
         finally:
+            self.scheduler.count_waits(False)
             self._close()
         if run.failure is not None:
             if run.own_error is not None and getattr(run.own_error, "_smp_failure", None) is None:

@@ -7,10 +7,13 @@ Where one rank traces the model alone (world.alone), each makes a tensor of the 
 
 from __future__ import annotations
 
+from typing import ContextManager
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from .. import marks
 from ..exceptions import SMPValueError
 from . import world
 
@@ -27,7 +30,8 @@ def all_gather(x: Tensor, dim: int) -> Tensor:
     if world.alone():
         return torch.cat([x] * world.tp_size(), dim)
     parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(world.tp_size())]
-    dist.all_gather(parts, x.contiguous(), group=world.tp_group())
+    with _counted("all_gather", x):
+        dist.all_gather(parts, x.contiguous(), group=world.tp_group())
     return torch.cat(parts, dim)
 
 
@@ -38,7 +42,8 @@ def all_reduce(x: Tensor) -> Tensor:
     total = x.clone(memory_format=torch.contiguous_format)
     if world.alone():
         return total
-    dist.all_reduce(total, group=world.tp_group())
+    with _counted("all_reduce", total):
+        dist.all_reduce(total, group=world.tp_group())
     return total
 
 
@@ -58,7 +63,8 @@ def reduce_scatter(x: Tensor, dim: int) -> Tensor:
         return _swapped(x, dim).sum(0)
     pieces = torch.stack(_pieces(x, dim))
     found = torch.empty_like(pieces[0])
-    dist.reduce_scatter_tensor(found, pieces, group=world.tp_group())
+    with _counted("reduce_scatter", pieces):
+        dist.reduce_scatter_tensor(found, pieces, group=world.tp_group())
     return found
 
 
@@ -68,8 +74,13 @@ def _swapped(x: Tensor, dim: int) -> Tensor:
     if world.alone():
         return pieces
     found = torch.empty_like(pieces)
-    dist.all_to_all_single(found, pieces, group=world.tp_group())
+    with _counted("all_to_all", pieces):
+        dist.all_to_all_single(found, pieces, group=world.tp_group())
     return found
+
+
+def _counted(name: str, x: Tensor) -> ContextManager[None]:
+    return marks.blocked(name, x.numel() * x.element_size())
 
 
 def _pieces(x: Tensor, dim: int) -> list[Tensor]:
