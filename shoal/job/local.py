@@ -219,7 +219,7 @@ def _decoded(request: Request, parameter: str) -> str | None:
         return None
     try:
         decoded = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return str(value)
     return decoded if isinstance(decoded, str) else str(value)
 

@@ -88,6 +88,8 @@ def _manifest(channel: Channel, objects: Objects) -> list[Entry]:
     for item in items:
         if not isinstance(item, str) or not isinstance(prefix, str):
             raise ShoalError(f'{channel.uri}: {show(item)} is no path: write [{{"prefix": "s3://BUCKET/"}}, "PATH"]')
+    if not items:
+        raise ShoalError(f"channel {channel.name}: {channel.uri} has a prefix and no path after it")
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(
             pool.map(lambda i: _one(channel, objects, prefix + i, i if prefix else PurePosixPath(i).name), items)
@@ -135,7 +137,7 @@ def _one(channel: Channel, objects: Objects, uri: str, path: str) -> Entry:
 def _json(channel: Channel, text: bytes, where: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ShoalError(f"channel {channel.name}: {where} is not JSON: {' '.join(str(error).split())}") from error
 
 

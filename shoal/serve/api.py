@@ -204,5 +204,5 @@ def _place(token: str) -> tuple[str, str]:
     try:
         value, name = json.loads(base64.urlsafe_b64decode(token))
         return str(value), str(name)
-    except (ValueError, TypeError) as error:  # TypeError: JSON, and no list
+    except (ValueError, TypeError, RecursionError) as error:  # TypeError: JSON, and no list
         raise SagemakerClientError("ValidationException", "The NextToken is none that this endpoint gave") from error

@@ -82,6 +82,8 @@ def test_a_manifest_names_its_objects(objects: Objects, tmp_path: Path) -> None:
         ("{}", "{} is no manifest"),
         ("[]", "[] is no manifest"),
         ("[3]", "3 is no path"),
+        ("[" * 100_000, "is not JSON"),
+        ('[{"prefix": "file://data/"}]', "m has a prefix and no path after it"),
         ('["0"]', "'0' is no URI"),
         ('[{"prefix": "file://data/"}, "9"]', "there is no file://data/9"),
         ('[{"prefix": "file://data/"}, "sub/../0"]', "'sub/../0' is no path of a file"),

@@ -132,6 +132,11 @@ def test_a_channel_cannot_be_mounted_over_its_parents(request_: Request) -> None
     assert [str(p) for p in local.refusals(request_, {})] == ["InputDataConfig[0].ChannelName: '..' names no folder"]
 
 
+def test_a_submit_directory_is_text_however_it_looks(request_: Request) -> None:
+    request_["HyperParameters"] = {"sagemaker_submit_directory": "[" * 2500}
+    assert local.submit_directory(request_) == "[" * 2500
+
+
 def test_a_serverless_job_has_no_hosts(request_: Request) -> None:
     for field in ("AlgorithmSpecification", "ResourceConfig", "StoppingCondition"):
         del request_[field]

@@ -77,6 +77,7 @@ def test_a_list_holds_what_was_asked_for(endpoint: Endpoint, wanted: dict[str, A
     [
         ({"NextToken": "abc"}, "NextToken"),
         ({"NextToken": "NQ=="}, "NextToken"),  # 5, in base 64
+        ({"NextToken": "W1tb" * 2000}, "NextToken"),  # brackets
         (
             {"CreationTimeAfter": datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)},
             "CreationTimeAfter.* is no time",
