@@ -78,7 +78,7 @@ def _as_in_yaml_1_2() -> None:
         "int": r"[-+]?(?:0|[1-9][0-9]*)",
         "float": r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
     }
-    gone = {f"tag:yaml.org,2002:{name}" for name in (*changed, "timestamp")}
+    gone = {f"tag:yaml.org,2002:{name}" for name in (*changed, "timestamp", "value")}
     resolvers = {
         first: [(tag, pattern) for tag, pattern in those if tag not in gone]
         for first, those in yaml.SafeLoader.yaml_implicit_resolvers.items()

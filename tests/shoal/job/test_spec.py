@@ -218,7 +218,7 @@ def test_what_yaml_cannot_mean_is_one_line(tmp_path: Path, text: str, expected: 
 
 
 def test_plain_words_of_yaml_are_text_as_they_stand_there(tmp_path: Path) -> None:
-    words = {"yes": "yes", "off": "NO", "day": "2026-13-45", "mode": "010", "time": "12:30", "much": "1_000"}
+    words = {"yes": "yes", "off": "NO", "day": "2026-13-45", "mode": "010", "time": "12:30", "much": "1_000", "is": "="}
     lines = "".join(f"  {name}: {word}\n" for name, word in words.items())
     (tmp_path / "job.YAML").write_text(f"Environment:\n{lines}Others: [true, 3, -0.5, 1.0e-5, null, .inf]\n")
     read = parse(tmp_path / "job.YAML")
