@@ -18,7 +18,7 @@ def parse(path: Path) -> dict[str, Any]:
         ShoalError: it cannot be read, is neither, or holds something else.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")  # Windows' editors put a mark before the first letter
+        text = path.read_text(encoding="utf-8").removeprefix("\ufeff")  # which Windows' editors put there
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a zero byte in the path
         hint = _job_files(path) if isinstance(error, IsADirectoryError) else ""
         raise ShoalError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}{hint}") from error
