@@ -4,6 +4,7 @@ Whatever is wrong with them is told here, so that a job whose data is not there 
 """
 
 import json
+import os
 import random
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from shoal.job.objects import Entry, Objects
 from shoal.job.shape import show
 
 _AT_ONCE = 16
+_LONGEST_NAME = 255  # of file systems; a key of S3 may have 1024 bytes between two slashes
 _REFERENCE = "-ref"  # an attribute of this ending holds a URI: its object is sent, not the URI
 
 
@@ -149,6 +151,9 @@ def _check_paths(channel: Channel, entries: list[Entry]) -> None:
         parts = entry.path.split("/")
         if "" in parts or "." in parts or ".." in parts or "\0" in entry.path:
             raise ShoalError(f"channel {channel.name}: {entry.uri}: {show(entry.path)} is no path of a file")
+        if any(len(os.fsencode(part)) > _LONGEST_NAME for part in parts):
+            what = f"a file's name has {_LONGEST_NAME} bytes at most: use InputMode Pipe"
+            raise ShoalError(f"channel {channel.name}: {entry.uri}: {what}")
         if entry.path in taken:
             raise ShoalError(f"channel {channel.name}: {show(entry.path)} is there twice")
         taken.add(entry.path)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bucket import Bucket
 
 from shoal.errors import ShoalError
 from shoal.job import channels, staging
@@ -95,6 +96,17 @@ def test_what_is_wrong_with_a_manifest_is_told(objects: Objects, tmp_path: Path,
     with pytest.raises(ShoalError) as raised:
         survey([channel(data_type="ManifestFile", uri="file://m")], objects)
     assert said in str(raised.value)
+
+
+def test_a_key_too_long_for_a_file_is_told(objects: Objects, bucket: Bucket) -> None:
+    bucket.put(**{f"long/{'é' * 127}": b"1"})
+    there = Objects(objects.local_path, bucket.endpoint_url)
+    asked = channel(uri=f"s3://{bucket.name}/long/")
+    assert len(survey([asked], there)[0].records) == 1
+    bucket.put(**{f"long/{'é' * 128}": b"1"})
+    with pytest.raises(ShoalError, match="a file's name has 255 bytes at most: use InputMode Pipe"):
+        survey([asked], there)
+    assert len(survey([channel(uri=asked.uri, mode="Pipe")], there)[0].records) == 2
 
 
 def test_nothing_there_is_told(objects: Objects, tmp_path: Path) -> None:
