@@ -47,7 +47,7 @@ class Net(nn.Module):
         z = torch.fft.fft(both)
         y = self.complex(z.conj(), z.conj().imag, torch.eye(4).to_sparse())
         y += 1
-        return self.last(y)
+        return self.last.forward(y)
 
 
 def build() -> nn.Module:
@@ -63,4 +63,4 @@ def loss(output: torch.Tensor, _batch: Any) -> torch.Tensor:
     return output.pow(2).mean()
 
 
-ARGUMENTS = Case(build, batch, loss, {"changing": 1, "complex": 1}, steps=5, microbatches=2)
+ARGUMENTS = Case(build, batch, loss, {"changing": 1, "complex": 1, "last": 1}, steps=5, microbatches=2)

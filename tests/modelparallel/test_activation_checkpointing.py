@@ -209,6 +209,14 @@ def test_the_last_setting_of_a_module_counts() -> None:
     assert [layer.calls for layer in model] == [2] * 4
 
 
+def test_a_forward_of_the_instance_survives_a_second_setting() -> None:
+    model = nn.Linear(2, 2)
+    model.__dict__["forward"] = lambda x: x + 1
+    for _ in range(2):
+        set_activation_checkpointing(model)
+        assert torch.equal(model(torch.zeros(2)), torch.ones(2))
+
+
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [

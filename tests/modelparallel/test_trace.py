@@ -102,6 +102,21 @@ def test_a_module_that_fails_and_is_replaced() -> None:
     assert found.modules["right"].own_seconds is not None
 
 
+def test_shapes_of_weights_read_without_a_call_are_noticed() -> None:
+    """They are not known on a rank that does not have the weight; its dtype and device are."""
+
+    class Reading(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rows, self.columns, self.kind = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = self.kind(self.columns(self.rows(x))).to(self.kind.weight.dtype)
+            return y.view(-1, self.rows.weight.shape[0]) * self.columns.weight.size(1)
+
+    assert traced(Reading(), torch.zeros(2, 4)).uses == {("", "rows"), ("", "columns")}
+
+
 def test_weights_used_without_a_call_are_noticed() -> None:
     """The user and the holder of the weight become a pair; calls that are usual do not."""
     found = traced(models.Borrowing(), torch.zeros(2, 6))

@@ -117,4 +117,4 @@ def gather_to_cpu(model: DistributedModel) -> None:
                 key = f"{name}.{local}" if name else local
                 if tensor is not None and key in whole:
                     tensor.data = whole[key].to("cpu").clone()
-        module.__dict__.pop(remote.OWNER, None)
+        remote.unmark(module)

@@ -37,6 +37,7 @@ def prepare(model: DistributedModel, bodies: list[Callable[[], Any]] | None) -> 
     remote.mark(model.module, owner)
     if state.server.settings.pp_size > 1:
         remote.install(state.server)
+        remote.redirect(model.module, here)
     _materialise(model.module, [name for name, rank in owner.items() if rank == here])
     _release(model.module, here)
     _move(model.module, here, state.server.settings.device)

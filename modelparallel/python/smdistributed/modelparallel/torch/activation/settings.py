@@ -92,7 +92,9 @@ def set_activation_checkpointing(
     for name, value in (("preserve_rng_state", preserve_rng_state), ("pack_args_as_tuple", pack_args_as_tuple)):
         checks.flag("smp.set_activation_checkpointing", name, value)
     if isinstance(module.__dict__.get("forward"), (ModuleForward, SequentialForward)):
-        module.__dict__.pop("forward")
+        before = getattr(module.__dict__.pop("forward"), "replaced", None)
+        if before is not None:
+            module.__dict__["forward"] = before
     if isinstance(module, nn.Sequential):
         module.__dict__["forward"] = SequentialForward(module, preserve_rng_state, strategy)
     elif strategy != "each" or pack_args_as_tuple:

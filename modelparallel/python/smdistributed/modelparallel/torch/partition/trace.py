@@ -11,7 +11,7 @@ from torch import nn
 
 from .preserve import preserved
 from .records import ModuleRecord, Trace
-from .watch import CallWatch, KeptWatch, OperationWatch
+from .watch import CallWatch, FormWatch, KeptWatch, OperationWatch
 
 logger = logging.getLogger("smdistributed.modelparallel")
 
@@ -79,6 +79,7 @@ def _watched(module: nn.Module, run: Callable[[], Any], times: bool, memory: boo
         if memory:
             stack.enter_context(KeptWatch(calls, module))
         stack.enter_context(OperationWatch(calls, holders))
+        stack.enter_context(FormWatch(calls, holders))
         run()
     if times:
         with preserved(module), _flagged(), CallWatch(module, found, timed=True):

@@ -8,6 +8,7 @@ from typing import Any, Iterator, Mapping
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .pytree import leaves
@@ -144,6 +145,30 @@ class OperationWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if held_by and user not in held_by:
                     trace.uses.update((user, holder) for holder in held_by)
         return output
+
+
+# What of a parameter is not known where it has no memory; dtype, device and whether it is trained are known everywhere.
+_Tensor = torch.Tensor
+_FORMS = (_Tensor.size, _Tensor.dim, _Tensor.numel, _Tensor.nelement, _Tensor.stride, _Tensor.__len__, torch.numel)
+_FORM_ATTRIBUTES: Any = (_Tensor.shape, _Tensor.ndim)
+
+
+class FormWatch(TorchFunctionMode):
+    """Notes parameters of whose shape another module than their holder makes use."""
+
+    def __init__(self, calls: CallWatch, holders: dict[int, set[str]]) -> None:
+        super().__init__()
+        self.calls = calls
+        self.holders = holders
+        self._asks = {*_FORMS, *(attribute.__get__ for attribute in _FORM_ATTRIBUTES)}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        user = self.calls.running
+        if user != STEP and args and func in self._asks:
+            held_by = self.holders.get(id(args[0]))
+            if held_by and user not in held_by:
+                self.calls.trace.uses.update((user, holder) for holder in held_by)
+        return func(*args, **(kwargs or {}))
 
 
 def operations(func: Any, args: Any, kwargs: Any, output: Any) -> float:

@@ -13,6 +13,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 
 from ..exceptions import SMPUnsupportedError
+from . import direct
 from . import messages as say
 from .ambient import capture
 from .payload import pack, unpack
@@ -55,11 +56,28 @@ def mark(module: nn.Module, owner: dict[str, int]) -> None:
         child.__dict__[NAME] = name
 
 
+def redirect(module: nn.Module, here: int) -> None:
+    """Let what is called as `module.forward(...)` go to other ranks too."""
+    for child in module.modules():
+        if child.__dict__[OWNER] != here:
+            direct.replace(child, _request_one)
+
+
+def unmark(module: nn.Module) -> None:
+    """Make a module a local one again."""
+    module.__dict__.pop(OWNER, None)
+    direct.restore(module)
+
+
+def _request_one(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return _request(((module.__dict__[OWNER], (module.__dict__[NAME],)),), args, kwargs)
+
+
 def _call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
     owner = self.__dict__.get(OWNER)
     if owner is None or owner == _Here.pp_rank:
         return _local_call(self, *args, **kwargs)
-    return _request(((owner, (self.__dict__[NAME],)),), args, kwargs)
+    return _request_one(self, args, kwargs)
 
 
 def _sequential_forward(self: nn.Sequential, input: Any) -> Any:  # noqa: A002 - torch's name
