@@ -76,7 +76,10 @@ def require_packages(verb: str) -> None:
 def _judged(run: Path, patience: float | None) -> "Judged":
     from shoal.report import read, rules  # imported here: polars takes a part of a second, and other verbs need none
 
-    seen = read.read(run)
+    try:
+        seen = read.read(run)
+    except OSError as error:
+        raise ShoalError(f"{error.filename or run}: cannot be read: {error.strerror}") from error
     name = seen.job.get("TrainingJobName") or run.resolve().name
     return str(name), seen, rules.judge(seen, rules.chosen(seen.job, patience))
 

@@ -3,6 +3,7 @@
 `metrics` has a row for each value that a host's sampler wrote; `steps` one for each step that a rank marked.
 """
 
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -97,4 +98,5 @@ def number(value: object) -> float:
 
 def _by_number(host: str) -> tuple[int, str]:
     digits = host.rpartition("-")[2]
-    return (int(digits) if digits.isdigit() else 1 << 30, host)
+    # ASCII, and short: int() takes more digits than these, and fewer than there may be.
+    return (int(digits) if re.fullmatch("[0-9]{1,9}", digits) else 1 << 30, host)

@@ -13,12 +13,12 @@ from typing import Any
 import polars as pl
 
 from shoal.errors import ShoalError
+from shoal.report import sound
 from shoal.report.observed import METRICS, STEPS, Faults, Observed, number
 
 SYSTEM, STEP_FILES, PLACEMENTS = "system", "steps", "smp"
 SNAPSHOT_S = 0.02  # values whose times differ by no more were taken together
 _CLOCK_BACK_S = 1.0  # less is the clock being slewed, or two threads writing
-_EARLIEST, _LATEST = 946_684_800.0, 4_102_444_800.0  # 2000 and 2100: outside of it no clock was ever set
 _GAP_S = 10.0
 _EARLY_S = 30.0
 NEEDED = {
@@ -91,7 +91,7 @@ def _table(files: list[Path], schema: dict[str, Any], needed: tuple[str, ...], f
 
 def parsed(content: bytes, schema: dict[str, Any], needed: tuple[str, ...]) -> pl.DataFrame:
     """Return the lines that can be read and have all that is needed."""
-    return _good(_all(content, schema), needed)
+    return sound.rows(_all(content, schema), needed)
 
 
 def _all(content: bytes, schema: dict[str, Any]) -> pl.DataFrame:
@@ -128,12 +128,6 @@ def _fits(given: object, kind: Any) -> bool:
     if kind == pl.Int64:
         return isinstance(given, int) and abs(given) < 1 << 63
     return isinstance(given, float) or (isinstance(given, int) and abs(given) < 1 << 63)
-
-
-def _good(frame: pl.DataFrame, needed: tuple[str, ...]) -> pl.DataFrame:
-    numbers = [name for name, kind in frame.schema.items() if kind == pl.Float64 and name in needed]
-    finite = pl.all_horizontal(pl.col(needed).is_not_null(), pl.col(numbers).is_finite())
-    return frame.filter(finite & pl.col("Timestamp").is_between(_EARLIEST, _LATEST))
 
 
 def with_snapshots(metrics: pl.DataFrame) -> pl.DataFrame:
@@ -176,10 +170,9 @@ def _look_at_ends(metrics: pl.DataFrame, faults: Faults) -> None:
 
 def _job(run: Path) -> dict[str, Any]:
     try:
-        job = json.loads((run / "job.json").read_bytes())
-    except (OSError, ValueError):
+        return sound.job(json.loads((run / "job.json").read_bytes()))
+    except (OSError, ValueError, RecursionError):
         return {}
-    return job if isinstance(job, dict) else {}
 
 
 def _placements(folder: Path) -> list[dict[str, Any]]:
@@ -206,7 +199,9 @@ def _is_list_in_sequence(one: object) -> bool:
 def _marks(run: Path) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for path in sorted((run / "logs").glob("*.log")):
-        with path.open("rb") as log:
+        if not path.is_file():
+            continue
+        with contextlib.suppress(OSError), path.open("rb") as log:
             for line in log:
                 for rule, marks in LOG_MARKS.items():
                     if any(mark in line for mark in marks) and len(found.setdefault(rule, [])) < 10:

@@ -55,7 +55,7 @@ def chosen(description: Mapping[str, Any], patience: float | None = None) -> dic
     """
     named: dict[str, dict[str, str]] = {}
     for entry in description.get("ProfilerRuleConfigurations") or []:
-        given = dict(entry.get("RuleParameters") or {})
+        given = {key: str(value) for key, value in (entry.get("RuleParameters") or {}).items()}
         name = given.pop("rule_to_invoke", entry.get("RuleConfigurationName", ""))
         if name == REPORT:
             for rule in RULES:
