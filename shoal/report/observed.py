@@ -30,6 +30,15 @@ STEPS = {
     "CheckpointSeconds": pl.Float64,
 }
 
+COLLECTIVES = {  # of a rank, in all its steps
+    "NodeId": pl.String,
+    "Rank": pl.Int64,
+    "Kind": pl.String,
+    "Calls": pl.Float64,
+    "Bytes": pl.Float64,
+    "Seconds": pl.Float64,  # in the operations; null where nobody measured it
+}
+
 BUSY, IOWAIT = "CPUUtilization", "I/OWaitPercentage"
 GPU, GPU_MEMORY = "GPUUtilization", "GPUMemoryUtilization"
 MEMORY = "MemoryUsedPercent"
@@ -58,6 +67,8 @@ class Observed:
     metrics: pl.DataFrame
     steps: pl.DataFrame
     job: dict[str, Any] = field(default_factory=dict)  # job.json of the run; empty if there is none
+    collectives: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COLLECTIVES))
+    environments: list[dict[str, Any]] = field(default_factory=list)  # what each host's sampler tells of the host
     placements: list[dict[str, Any]] = field(default_factory=list)  # what smp tells of where modules lie
     log_marks: dict[str, list[str]] = field(default_factory=dict)  # what a rule looks for in logs -> "host: line"
     faults: Faults = field(default_factory=Faults)

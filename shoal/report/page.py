@@ -42,6 +42,8 @@ def render(seen: Observed, outcomes: list[Outcome], logs: list[tuple[str, str]])
         histogram=plots.histogram(seen.steps["Seconds"].to_list(), percentiles) if percentiles else None,
         stragglers=plots.heat_map(late) if late is not None else None,
         ranks=ranks,
+        collectives=summary.collectives(seen),
+        versions=summary.versions(seen),
         usage=summary.usage(outcomes),
         show=quantity.show,
         minute=lambda time: f"{(time - seen.began) / 60:.1f}",

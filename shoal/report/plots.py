@@ -144,13 +144,14 @@ def timeline(number: int, line: Timeline, minutes: float) -> Plot:
         for panel in panels:
             panel.grid(visible=True, linewidth=0.6)
             panel.set_xlim(0, max(minutes, 0.01))
-            panel.legend(
-                loc="lower left",
-                bbox_to_anchor=(0, 1),
-                ncols=_NARROW_LABELS if narrow else 6,
-                frameon=False,
-                borderaxespad=0,
-            )
+            if panel.lines:
+                panel.legend(
+                    loc="lower left",
+                    bbox_to_anchor=(0, 1),
+                    ncols=_NARROW_LABELS if narrow else 6,
+                    frameon=False,
+                    borderaxespad=0,
+                )
         panels[-1].set_xlabel("minutes since the first sample")
 
     rules = sorted({rule for rule, _began, _ended in line.fired})

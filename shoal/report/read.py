@@ -13,10 +13,10 @@ from typing import Any
 import polars as pl
 
 from shoal.errors import ShoalError
-from shoal.report import sound
+from shoal.report import collectives, sound
 from shoal.report.observed import METRICS, STEPS, Faults, Observed, number
 
-SYSTEM, STEP_FILES, PLACEMENTS = "system", "steps", "smp"
+SYSTEM, STEP_FILES, PLACEMENTS, ENVIRONMENTS = "system", "steps", "smp", "environment"
 SNAPSHOT_S = 0.02  # values whose times differ by no more were taken together
 _CLOCK_BACK_S = 1.0  # less is the clock being slewed, or two threads writing
 _GAP_S = 10.0
@@ -61,7 +61,16 @@ def read(run: Path) -> Observed:
     metrics = with_snapshots(metrics)
     _look_at_ends(metrics, faults)
     steps = steps.sort("NodeId", "Rank", "Timestamp")
-    return Observed(metrics, steps, _job(run), _placements(folder / PLACEMENTS), _marks(run), faults)
+    return Observed(
+        metrics,
+        steps,
+        job=_job(run),
+        collectives=collectives.read(_files(folder / STEP_FILES)),
+        environments=_environments(folder / ENVIRONMENTS),
+        placements=_placements(folder / PLACEMENTS),
+        log_marks=_marks(run),
+        faults=faults,
+    )
 
 
 def _files(folder: Path) -> list[Path]:
@@ -173,6 +182,15 @@ def _job(run: Path) -> dict[str, Any]:
         return sound.job(json.loads((run / "job.json").read_bytes()))
     except (OSError, ValueError, RecursionError):
         return {}
+
+
+def _environments(folder: Path) -> list[dict[str, Any]]:
+    """What samplers wrote of their hosts, as far as it is of the known form."""
+    found = []
+    for path in _files(folder):
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            found.append(sound.environment(json.loads(path.read_bytes())))
+    return [one for one in found if one]
 
 
 def _placements(folder: Path) -> list[dict[str, Any]]:

@@ -49,6 +49,13 @@ def job(content: Any) -> dict[str, Any]:
     return _fitting(content, _JOB) or {}
 
 
+def environment(content: Any) -> dict[str, Any]:
+    """Return the fields of a host's description of itself that are of the kind that they ought to be."""
+    found = _fitting(content, {"NodeId": str, "Python": str, "Kernel": str, "Packages": dict}) or {}
+    packages = {name: version for name, version in found.get("Packages", {}).items() if isinstance(version, str)}
+    return {**found, "Packages": packages} if found.get("NodeId") else {}
+
+
 def _fitting(value: Any, form: Any) -> Any:
     """Return `value` without what does not fit the form; None if nothing does."""
     if isinstance(form, dict):

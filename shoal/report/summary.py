@@ -104,6 +104,47 @@ def communication(seen: Observed) -> list[dict[str, Any]]:
     return list(table.sort("Rank", "NodeId").iter_rows(named=True))
 
 
+def collectives(seen: Observed) -> list[dict[str, Any]]:
+    """Return, for each kind of operation and host, what one of its ranks did in a step; algbw where it was measured."""
+    counted = seen.collectives
+    if counted.is_empty() or seen.steps.is_empty():
+        return []
+    steps = seen.steps.group_by(pl.col("NodeId").cast(pl.String), "Rank").agg(steps=pl.len())
+    table = (
+        counted.join(steps, on=["NodeId", "Rank"])
+        .group_by("Kind", "NodeId")
+        .agg(
+            pl.col("Rank").n_unique().alias("ranks"),
+            *(pl.col(name).sum() / pl.col("steps").sum() for name in ("Calls", "Bytes")),
+            (pl.col("Seconds").sum() / pl.col("steps").filter(pl.col("Seconds").is_not_null()).sum()).alias("Seconds"),
+            (pl.col("Bytes").filter(pl.col("Seconds") > 0).sum() / pl.col("Seconds").sum()).alias("algbw"),
+        )
+    )
+    table = table.with_columns(pl.col("Seconds", "algbw").fill_nan(None))  # of nothing over nothing
+    order = {node: number for number, node in enumerate(seen.nodes)}
+    return sorted(table.iter_rows(named=True), key=lambda row: (row["Kind"], order.get(row["NodeId"], 0)))
+
+
+def versions(seen: Observed) -> list[tuple[str, str, bool]]:
+    """Return what each host's Python, kernel and packages are, and whether hosts differ in it."""
+    told: dict[str, dict[str, list[str]]] = {}  # label -> value -> hosts
+    for one in seen.environments:
+        labels = {name: one[name] for name in ("Python", "Kernel") if name in one}
+        for label, value in {**labels, **one["Packages"]}.items():
+            told.setdefault(label, {}).setdefault(value, []).append(one["NodeId"])
+    found = []
+    for label, values in told.items():
+        hosts = sum(len(where) for where in values.values())
+        differ = len(values) > 1 or hosts < len(seen.environments)
+        text = ", ".join(f"{value} ({_some(where)})" if differ else value for value, where in values.items())
+        found.append((label, text, differ))
+    return found
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
 def usage(outcomes: list[Outcome]) -> list[dict[str, Any]]:
     """Return OverallSystemUsage's table: percentages and, of the other metrics, bytes per second."""
     rows = next(outcome for outcome in outcomes if outcome.rule == "OverallSystemUsage").details["usage"]

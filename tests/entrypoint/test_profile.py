@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -90,6 +92,9 @@ def test_every_job_is_measured(run: Callable[..., Host]) -> None:
     assert [(step["NodeId"], step["Rank"], step["Step"]) for step in steps] == [("algo-1", 0, n) for n in range(5)]
     assert all(0 < step["CollectiveSeconds"] <= step["Seconds"] for step in steps)
     assert [step["CollectiveBytes"] for step in steps] == [100] * 5
+    about = json.loads((folder / "environment" / "algo-1.json").read_text())
+    assert (about["NodeId"], about["Python"]) == ("algo-1", platform.python_version())
+    assert about["Packages"]["torch"] == importlib.metadata.version("torch")
     assert not host.alive
     assert host.processes() == []
 

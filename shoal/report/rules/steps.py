@@ -215,6 +215,9 @@ def straggler_rank(seen: Observed, given: p.StragglerRank) -> Outcome:
         why = NO_STEPS if seen.steps.is_empty() else "one rank alone marked steps"
         return Outcome("StragglerRank", about, numbers, why_not=why)
     usual = number((late["own"] - late["late"]).median())
+    if usual <= 0:
+        why = "half of the steps take no time but that of their collectives"
+        return Outcome("StragglerRank", about, numbers, late.height, why_not=why)
     marked = late.with_columns(violates=pl.col("late") > usual * given.late / 100)
     ranks = marked.group_by(_RANK).agg(
         pl.len().alias("steps"),

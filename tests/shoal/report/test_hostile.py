@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from report_samples import BEGAN, event, host, ranks, step, write_run
 from rich.console import Console
@@ -35,6 +35,7 @@ EVENTS = st.builds(
     lambda name, dimension, value, node, time: event("cpu", name, dimension, value, node, time),
     *(NAMES, DIMENSIONS, NUMBERS, WORDS, TIMES),
 )
+COUNTS = st.fixed_dictionaries({"Calls": NUMBERS, "Bytes": NUMBERS}, optional={"Seconds": NUMBERS | st.none()})
 NUMBERS_OF_STEPS = st.integers(0, 3) | st.sampled_from([-1, 1 << 62, -(1 << 62), 1 << 70, 1.5, None])
 STEPS = st.builds(
     lambda node, rank, number, end, seconds, parts: step(node, rank, number, end, seconds, **parts),
@@ -42,6 +43,9 @@ STEPS = st.builds(
     st.dictionaries(
         st.sampled_from(["DataSeconds", "CollectiveSeconds", "CollectiveBytes", "CheckpointSeconds"]),
         NUMBERS | st.none(),
+    )
+    | st.fixed_dictionaries(
+        {"Collectives": st.dictionaries(st.sampled_from(["all_reduce", "x:y", "é", ""]), COUNTS, max_size=2) | NUMBERS}
     ),
 )
 JSON = st.recursive(
@@ -63,9 +67,10 @@ def lines_of(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[bytes]]:
 @given(system=lines_of(EVENTS), marks=lines_of(STEPS), job=JOBS, patience=st.sampled_from([0.0, 2.0]))
 @example(system=[], marks=[b'{"NodeId":"a","Rank":0,"Step":1,"Timestamp":1.7e9,"Seconds":1e999}'], job=None, patience=0)
 @settings(
-    max_examples=25,
+    max_examples=20,
     derandomize="EXPLORE" not in os.environ,
     deadline=None,
+    phases=[Phase.explicit, Phase.generate],  # a page takes too long for making a failure smaller
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 def test_no_content_stops_a_report(

@@ -34,8 +34,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "FailureReason": HOSTILE,
         "ResourceConfig": {"InstanceType": "ml.p4d.24xlarge", "InstanceCount": 2},
     }
+    counted = {"all_reduce": {"Calls": 2, "Bytes": 24_000_000, "Seconds": 0.04}, "broadcast": {"Calls": 1, "Bytes": 10}}
     late = ranks(4, 400, own=lambda rank, number: 0.15 if rank == 3 else 0.1)
-    return write_run(tmp_path_factory.mktemp("run"), events, late, job)
+    run = write_run(tmp_path_factory.mktemp("run"), events, ({**one, "Collectives": counted} for one in late), job)
+    (run / "profiler-output" / "environment").mkdir()
+    for node, torch in (("algo-1", "2.13.0"), ("algo-2", HOSTILE)):
+        about = {"NodeId": node, "Python": "3.11.2", "Packages": {"torch": torch, "numpy": "2.4.6"}}
+        (run / "profiler-output" / "environment" / f"{node}.json").write_text(json.dumps(about))
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +122,25 @@ def test_rules_have_evidence_and_figures(page: Page) -> None:
     assert states["CPUBottleneck"] == "fired"
     assert states["IOBottleneck"] == "silent"
     assert states["Dataloader"] == "not-judged"
+
+
+def test_collectives_and_versions(page: Page) -> None:
+    def rows(title: str) -> list[list[str]]:
+        table = page.locator(f"xpath=//*[self::h2 or self::h3][text()='{title}']/following-sibling::div[1]//table")
+        found = table.evaluate("(one) => [...one.tBodies[0].rows].map((r) => [...r.cells].map((c) => c.innerText))")
+        return list(found)
+
+    assert rows("Collectives of a rank in a step") == [
+        ["all_reduce", "algo-1", "2", "2", "24 MB", "0.04", "600 MB/s"],
+        ["all_reduce", "algo-2", "2", "2", "24 MB", "0.04", "600 MB/s"],
+        ["broadcast", "algo-1", "2", "1", "10 B", "not measured", ""],
+        ["broadcast", "algo-2", "2", "1", "10 B", "not measured", ""],
+    ]
+    assert rows("Environment") == [
+        ["Python", "3.11.2"],
+        ["torch", f"2.13.0 (algo-1), {HOSTILE} (algo-2): hosts differ"],
+        ["numpy", "2.4.6"],
+    ]
 
 
 def test_links_lead_to_logs(page: Page, run: Path) -> None:

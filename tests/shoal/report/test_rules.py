@@ -187,6 +187,8 @@ def test_a_late_rank_is_found_although_all_steps_last_as_long() -> None:
     turns = observed(steps=ranks(8, 100, own=lambda rank, number: 0.15 if rank == number % 8 else 0.1))
     assert said(turns, "StragglerRank").state == "silent"
     assert said(observed(steps=ranks(1, 50)), "StragglerRank").why_not == "one rank alone marked steps"
+    nothing = observed(steps=[step("algo-1", rank, n, BEGAN + n, 0.0) for n in range(30) for rank in range(2)])
+    assert "take no time" in said(nothing, "StragglerRank").why_not
 
 
 @pytest.mark.parametrize("value", ["true", '"true"', '"\\"true\\""'])

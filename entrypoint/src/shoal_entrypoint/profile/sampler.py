@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Protocol
 
-from shoal_entrypoint.profile import gpus, group, machine, processes
+from shoal_entrypoint.profile import about, gpus, group, machine, processes
 
 __all__ = ["Writer", "main", "run"]
 
@@ -89,5 +89,7 @@ def main() -> None:
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")
     writer = Writer(folder, node)
+    with contextlib.suppress(OSError):
+        about.leave(folder, node, group.Group().cores)
     run(writer, int(interval) / 1000, 0, os.getppid())
     writer.close()
