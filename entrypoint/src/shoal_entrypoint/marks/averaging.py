@@ -50,7 +50,7 @@ class Averaging:
         for model, seen in list(self._models.items()):
             try:
                 model.logger.set_runtime_stats_and_log()
-                times = model._get_ddp_logging_data()
+                times = model.logger._get_ddp_logging_data().ints_map
                 computed, averaged = times["backward_compute_time_end"], times["backward_comm_time_end"]
             except Exception:
                 self._unknown = True

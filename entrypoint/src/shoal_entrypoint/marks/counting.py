@@ -6,7 +6,9 @@ from typing import Any, Callable, Mapping, NamedTuple, Tuple
 
 __all__ = ["Count", "Counters", "Counting"]
 
-Counters = Callable[[], Mapping[str, Tuple[int, int, float, float]]]
+Totals = Mapping[str, Tuple[int, int, float, float]]
+Counters = Callable[[], Totals]
+_NOTHING = (0, 0, 0.0, 0.0)
 
 
 class Count(NamedTuple):
@@ -19,10 +21,10 @@ class Count(NamedTuple):
 
     def shown(self) -> dict[str, Any]:
         """Return the fields of the step's line; without times where nobody measures how long operations take."""
-        found: dict[str, Any] = {"Calls": self.calls, "Bytes": self.bytes}
-        if self.seconds > 0:
-            found.update(Seconds=self.seconds, BytesPerSecond=self.bytes / self.seconds)
-        return found
+        if self.seconds <= 0:
+            return {"Calls": self.calls, "Bytes": self.bytes}
+        rate = self.bytes / self.seconds
+        return {"Calls": self.calls, "Bytes": self.bytes, "Seconds": self.seconds, "BytesPerSecond": rate}
 
 
 class Counting:
@@ -30,7 +32,7 @@ class Counting:
 
     def __init__(self) -> None:
         self._sources: list[Counters] = []
-        self._before: dict[str, Count] = {}
+        self._before: list[Totals] = []
 
     def add(self, counters: Counters) -> None:
         """Count these too."""
@@ -44,23 +46,27 @@ class Counting:
 
     def since(self) -> dict[str, Count] | None:
         """Return what was done since then, by kind of operation; None where nobody counts."""
-        if not self._sources:
+        now = self._now()
+        if not now:
             return None
-        nothing = Count(0, 0, 0.0, 0.0)
-        return {
-            name: Count(*(max(0, new - old) for new, old in zip(count, self._before.get(name, nothing))))  # type: ignore[arg-type]
-            for name, count in self._now().items()
-        }
-
-    def _now(self) -> dict[str, Count]:
         found: dict[str, Count] = {}
-        for source in list(self._sources):
-            try:
-                counters = source()
-            except Exception:  # another library's code: it must not cost the job a step
-                self._sources.remove(source)
-                continue
-            for name, values in counters.items():
-                known = found.get(name)
-                found[name] = Count(*(map(sum, zip(known, values)) if known else values))
+        for totals, before in zip(now, self._before):
+            for name, new in totals.items():
+                old = before.get(name, _NOTHING)
+                if new == old:
+                    continue  # most kinds in most steps
+                known = found.get(name, _NOTHING)
+                found[name] = Count(
+                    known[0] + max(0, new[0] - old[0]),
+                    known[1] + max(0, new[1] - old[1]),
+                    known[2] + max(0.0, new[2] - old[2]),
+                    known[3] + max(0.0, new[3] - old[3]),
+                )
         return found
+
+    def _now(self) -> list[Totals]:
+        try:
+            return [source() for source in self._sources]
+        except Exception:  # a library's code: it must not cost the job a step
+            self._sources.clear()
+            return []

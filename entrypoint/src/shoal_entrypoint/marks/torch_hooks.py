@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any
+from typing import Any, Callable
 
 from shoal_entrypoint.marks.watch import Watch
 
@@ -22,13 +22,19 @@ def install(watch: Watch) -> bool:
     _loaders(torch, watch)
     _savers(torch, watch)
     _models(watch)
-    register(functools.partial(_stepped, watch))
+    register(_steps(watch))
     return True
 
 
-def _stepped(watch: Watch, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-    with contextlib.suppress(Exception):  # marks are not worth a job
-        watch.stepped(optimizer)
+def _steps(watch: Watch) -> Callable[[Any, Any, Any], None]:
+    def stepped(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        with contextlib.suppress(Exception):  # marks are not worth a job
+            watch.stepped(optimizer)
+
+    # What torch._dynamo.disable sets, without its second of imports: an optimizer whose step is compiled is not to
+    # compile this, and warn of what it cannot.
+    stepped._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return stepped
 
 
 def _loaders(torch: Any, watch: Watch) -> None:
