@@ -1,12 +1,12 @@
-"""Two hosts train a small network on made-up images, with marked steps; --fault spoils one thing on purpose."""
+"""Two hosts train a small network on made-up images; --fault spoils one thing on purpose. Nothing here measures."""
 
 import argparse
 import os
 import time
 
+import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401 - registers the back end "smddp"
 import torch
 import torch.distributed as dist
-from shoal_entrypoint.steps import steps
 
 IMAGES, SIDE, BATCH = 12_000, 16, 16
 
@@ -31,26 +31,21 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=150)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    dist.init_process_group("smddp")
     rank, world = dist.get_rank(), dist.get_world_size()
     images = Images(slow=options.fault == "loader")
     shard = torch.utils.data.DistributedSampler[torch.Tensor](images, world, rank, shuffle=False)
     loader = torch.utils.data.DataLoader(images, BATCH, sampler=shard, num_workers=1, drop_last=True)
-    model = torch.nn.Sequential(torch.nn.Linear(SIDE * SIDE, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1))
+    layers = torch.nn.Sequential(torch.nn.Linear(SIDE * SIDE, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1))
+    model = torch.nn.parallel.DistributedDataParallel(layers)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     slow_host = options.fault == "host" and os.environ["SM_CURRENT_HOST"] == "algo-2"
 
-    for number, batch in enumerate(steps(loader)):
+    for number, batch in enumerate(loader):
         optimizer.zero_grad()
         loss = (model(batch) - batch.mean(1, keepdim=True)).square().mean()
-        loss.backward()
         time.sleep(0.12 if slow_host else 0.08)  # the rest of a larger model's step
-        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-        with steps.collective(sum(gradient.nbytes for gradient in gradients)):
-            for gradient in gradients:
-                dist.all_reduce(gradient)
-        for gradient in gradients:
-            gradient /= world
+        loss.backward()
         optimizer.step()
         if number + 1 >= options.steps:
             break
