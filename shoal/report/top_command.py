@@ -1,6 +1,7 @@
 """The verb `shoal top`: asks the containers of a job that runs for their last lines, again and again."""
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,27 +37,40 @@ def top(
     name = _job_name(run)
     client = engine.connect()
     try:
+        if not _hosts(client, name):
+            raise ShoalError(f"top: {_why_none(run, name, os.environ.get('DOCKER_HOST') or 'the default socket')}")
         _show(client, name, every, once=once or not console.out.is_terminal)
     finally:
         client.close()
 
 
 def _job_name(run: str) -> str:
+    return str(_description(run).get("TrainingJobName") or Path(run).name)
+
+
+def _description(run: str) -> dict[str, Any]:
     try:
-        name = json.loads(Path(run, "job.json").read_bytes()).get("TrainingJobName")
-    except (OSError, ValueError, AttributeError):
-        return Path(run).name
-    return str(name or Path(run).name)
+        content = json.loads(Path(run, "job.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _why_none(run: str, name: str, address: str) -> str:
+    """Say why there is nothing to show: the job has ended, its hosts are elsewhere, or nobody knows of it."""
+    status = _description(run).get("TrainingJobStatus")
+    if status in ("Completed", "Failed", "Stopped"):
+        return f"{name} has ended ({status}): `shoal report {run}` says what it did"
+    if status is not None:
+        return f"{name} is {status}, and the engine at {address} has no host of it (yet): is DOCKER_HOST another one?"
+    if Path(run).is_dir():
+        return f"{run}: no run's folder (there is no job.json), and no job of that name runs on the engine at {address}"
+    return f"no job called {name!r} runs on the engine at {address}, and there is no run's folder {run}"
 
 
 def _show(client: "docker.DockerClient", name: str, every: float, *, once: bool) -> None:
-    hosts = _hosts(client, name)
-    if not hosts:
-        raise ShoalError(
-            f"top: no host of a job called {name!r} is running: `shoal report RUN_DIR` is for jobs that ended"
-        )
     if once:
-        console.out.print(_table(hosts))
+        console.out.print(_table(_hosts(client, name)))
         return
     try:
         with Live(console=console.out, refresh_per_second=2, transient=True) as live:

@@ -1,11 +1,13 @@
 """What `shoal top` makes of the last lines of a host's files."""
 
 import json
+from pathlib import Path
 
 import pytest
 from report_samples import BEGAN, event, host, ranks
 
 from shoal.report.live import COLUMNS, now
+from shoal.report.top_command import _why_none
 
 
 def content(*lines: object) -> bytes:
@@ -33,3 +35,18 @@ def test_a_container_s_own_share_stands_before_that_of_the_cores() -> None:
 def test_nothing_and_garbage() -> None:
     assert now(b"").newest == 0
     assert now(b"\xff{" * 100 + b"\n[]\n").figures == {}
+
+
+def test_why_there_is_nothing_to_show(tmp_path: Path) -> None:
+    address = "unix://engine"
+    assert _why_none("runs/x", "x", address).endswith(
+        f"runs on the engine at {address}, and there is no run's folder runs/x"
+    )
+    run = str(tmp_path)
+    assert "no run's folder (there is no job.json)" in _why_none(run, "x", address)
+    (tmp_path / "job.json").write_text('{"TrainingJobName": "x", "TrainingJobStatus": "Failed"}')
+    assert _why_none(run, "x", address) == f"x has ended (Failed): `shoal report {run}` says what it did"
+    (tmp_path / "job.json").write_text('{"TrainingJobName": "x", "TrainingJobStatus": "InProgress"}')
+    assert f"the engine at {address} has no host of it (yet): is DOCKER_HOST another one?" in _why_none(
+        run, "x", address
+    )
