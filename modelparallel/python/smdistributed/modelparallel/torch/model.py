@@ -13,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 from . import checks, model_state
 from .exceptions import SMPUnsupportedError, SMPValueError
 from .join import joined
+from .outside import OutsideSteps
 from .placed import PlacedModule
 from .prepare import prepare
 from .reducer import CommHook, Reducer
@@ -84,6 +85,7 @@ class DistributedModel(PlacedModule):
         self._backward_ran = False
         self._hooked = False
         self._held = False
+        self._outside = OutsideSteps(self)
         state.model = self
         if state.server.settings.pp_size == 1:
             prepare(self, None)
@@ -109,7 +111,10 @@ class DistributedModel(PlacedModule):
         """
         task = current()
         if state.server.settings.pp_size == 1 or (task is not None and task.tracing):
-            return self.module(*args, **kwargs)
+            output = self.module(*args, **kwargs)
+            if task is None:
+                self._outside.watch(output)
+            return output
         task = task_of("the model is called")
         task.passes += 1
         if not state.server.drives:
@@ -125,21 +130,30 @@ class DistributedModel(PlacedModule):
     def backward(self, tensors: Tensors, grad_tensors: Tensors | None = None) -> None:
         """Take the place of `tensor.backward`; every rank calls it, in the step function.
 
+        Where one rank has the whole model, it may be called outside too, as may `tensor.backward` itself.
+
         Args:
             tensors: what the gradients are of; scalars, unless `grad_tensors` has their gradients.
             grad_tensors: a tensor for each of `tensors`, of its shape; None inside stands for ones.
 
         Raises:
-            SMPUnsupportedError: outside a step.
+            SMPUnsupportedError: outside a step, with a pipeline.
             SMPValueError: not tensors.
         """
-        task = task_of("model.backward is called")
+        alone = current() is None and state.server.settings.pp_size == 1
+        task = None if alone else task_of("model.backward is called")
         outputs = _listed(tensors, "tensors")
         given = [None] * len(outputs) if grad_tensors is None else _listed(grad_tensors, "grad_tensors")
         if len(given) != len(outputs):
             raise SMPValueError(
                 f"model.backward: {len(outputs)} tensors and {len(given)} grad_tensors: give one for each"
             )
+        if task is None:
+            scale = 1.0 if state.loss_scale is None else state.loss_scale()
+            torch.autograd.backward(
+                outputs, [_root_gradient(output, gradient, scale) for output, gradient in zip(outputs, given)]
+            )
+            return
         self._backward_ran = True
         if task.tracing or not state.server.drives:
             return
@@ -162,6 +176,11 @@ class DistributedModel(PlacedModule):
         self._backward_ran = False
         if self.reducer is not None:
             self.reducer.begin_step(self._held)
+
+    def begin_backward(self) -> None:
+        """Called in place of begin_step by a backward pass outside of steps."""
+        self.begin_step()
+        self._backward_ran = True
 
     def end_step(self) -> None:
         """Called by the step function when all bodies have run: complete the gradients, run the hooks."""
