@@ -360,6 +360,8 @@ def _listed(tensors: Tensors, what: str) -> list[Any]:
     for tensor in listed:
         if not isinstance(tensor, allowed):
             checks.refuse("model.backward", f"one of {what}", tensor, "a tensor")
+    if not listed:
+        checks.refuse("model.backward", what, tensors, "a tensor, or a list of at least one")
     return listed
 
 
