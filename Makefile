@@ -68,8 +68,8 @@ test-entrypoint: ## Tests of `train` alone, on hosts that are namespaces of this
 	@scripts/test-entrypoint.sh $(TEST_PACKAGES)
 
 .PHONY: test-report
-test-report: venv ## Tests of `shoal report` alone: rules, reader, the page in Chromium
-	@$(VENV)/pytest -q tests/shoal/report
+test-report: ## Tests of what measures jobs, and of `shoal report`: sampler, marks, rules, the page in Chromium
+	@scripts/test-report.sh $(TEST_PACKAGES)
 
 .PHONY: test-jobs
 test-jobs: ## Tests of jobs alone: run, submit, serve, advise, and every example on the real image

@@ -11,12 +11,13 @@ trap 'scripts/engine.sh stop' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 scripts/engine.sh start
+PATH=$PWD/.venv/bin:$PATH
 say "building the image 2.13-cpu"
-.venv/bin/shoal build 2.13-cpu
+shoal build 2.13-cpu
 say "testing jobs"
 folders=
 for folder in tests/shoal/job tests/shoal/submit tests/shoal/serve tests/shoal/advise tests/e2e tests/sdk; do
     [ ! -d "$folder" ] || folders="$folders $folder"
 done
 # shellcheck disable=SC2086 # a list of folders
-.venv/bin/pytest -q --durations=10 $folders
+pytest -q --durations=10 $folders
