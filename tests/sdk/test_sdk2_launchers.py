@@ -171,4 +171,6 @@ def test_no_distribution_runs_the_script_once_on_each_host(fit2: Fit, source: So
     # The SDK puts the whole of /opt/ml/output there, the service only what is in data/.
     measured = {name for name in ended.output if name.startswith("profiler/system/incremental/")}
     assert {name.split(".")[1] for name in measured} == {"algo-1", "algo-2"}
-    assert set(ended.output) - measured == {"data/seen-by-1", "data/seen-by-2", "success"}
+    environments = {f"profiler/environment/algo-{number}.json" for number in (1, 2)}
+    assert set(ended.output) - measured - environments == {"data/seen-by-1", "data/seen-by-2", "success"}
+    assert environments <= set(ended.output)
