@@ -135,7 +135,8 @@ class Attempt:
 
     def _end(self, name: str) -> HostEnd:
         state = self._hosts.state(name)
-        stream = self._hosts.read(name, f"{ML}/output/failure")
+        failed = state["ExitCode"] != 0  # what a host that has not says there, nobody asks
+        stream = self._hosts.read(name, f"{ML}/output/failure") if failed else None
         failure = first_file(stream) if stream is not None else b""
         if failure:
             self._keep(failure, self._plan.run_folder / "logs" / f"{name}.failure")

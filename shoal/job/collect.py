@@ -3,7 +3,8 @@
 They lie in the run folder, and go to S3 too if the job's output is there.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 
 from shoal.job import profiler
 from shoal.job.artifacts import without_empty_folders, write_archive, write_folder
@@ -12,6 +13,7 @@ from shoal.job.interrupts import Interrupts
 from shoal.job.objects import Objects
 from shoal.job.plan import ML, Plan
 from shoal.job.progress import Progress
+from shoal.job.side_by_side import one_ahead
 from shoal.job.upload import upload
 
 _SHOWN_NOTES = 20
@@ -98,9 +100,16 @@ class Collector:
     def _streams(
         self, hosts: Hosts, folder: str, *, missing_is_told: bool = True
     ) -> Iterator[tuple[str, Iterator[bytes]]]:
-        for host in self._plan.hosts:
-            stream = hosts.read_folder(host.name, folder)
-            if stream is not None:
-                yield host.name, stream
-            elif missing_is_told:
-                self._progress.note(f"{host.name}: {folder} is not there, or no folder: nothing is collected from it")
+        names = [host.name for host in self._plan.hosts]
+        streams = one_ahead(lambda name: hosts.read_folder(name, folder), names, _close)
+        with closing(streams):
+            for name, stream in zip(names, streams, strict=True):
+                if stream is not None:
+                    yield name, stream
+                elif missing_is_told:
+                    self._progress.note(f"{name}: {folder} is not there, or no folder: nothing is collected from it")
+
+
+def _close(stream: Generator[bytes, None, None] | None) -> None:
+    if stream is not None:
+        stream.close()

@@ -247,6 +247,16 @@ def test_a_smddp_job_on_one_host_needs_no_ssh(host: RunJob) -> None:
     assert [data(ran, f"rank-{rank}").read_text() for rank in (0, 1)] == ["2", "2"]
 
 
+@pytest.mark.parametrize(("options", "cores"), [("", len(os.sched_getaffinity(0))), ("--bind-to core", 1)])
+def test_a_rank_is_bound_to_a_core_only_where_the_job_says_so(host: RunJob, options: str, cores: int) -> None:
+    """Open MPI binds each of one or two ranks: with its threads, and with every host of a job on the same machine."""
+    script = MARK + "mark('cores', str(len(os.sched_getaffinity(0))))\n"
+    flags = {"sagemaker_distributed_dataparallel_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "1"}
+    ran = host(script, {**flags, "sagemaker_distributed_dataparallel_custom_mpi_options": json.dumps(options)})
+    assert ran.wait() == 0, ran.stderr
+    assert data(ran, "cores").read_text() == str(cores)
+
+
 def test_user_settings_win(host: RunJob) -> None:
     env = {"NCCL_DEBUG": "TRACE", "OMP_NUM_THREADS": "7", "GLOO_SOCKET_IFNAME": "ens9", "NCCL_IB_DISABLE": "0"}
     ran = host("import json, os\njson.dump(dict(os.environ), open('/opt/ml/output/data/env', 'w'))\n", env=env)

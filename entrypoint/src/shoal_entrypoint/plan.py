@@ -33,6 +33,7 @@ _ARGV = {
 }
 
 # Their EFA rules go by the instance type that the estimator names, the others' by that of the host.
+_BINDING = "OMPI_MCA_hwloc_base_binding_policy"
 _SMDDP_LIKE = (settings.SMDDP, settings.PYTORCHDDP)
 
 # Values of one host that `mpirun -x` carries to the others, where they are wrong.
@@ -145,7 +146,7 @@ def _launcher_environment(
     values = {} if facts.torch is None else {"SM_DLC_TORCH_VERSION": facts.torch}
     if launcher in settings.MPI_FAMILY:
         values["LD_LIBRARY_PATH"] = env.get("LD_LIBRARY_PATH", "")  # mpirun passes it on, and warns when it cannot
-        values.update(_mpi_environment(paths, facts.hosts))
+        values.update(_mpi_environment(paths, facts.hosts, env))
     if launcher == settings.PROCESS:
         index = facts.hosts.index(facts.current_host) if len(facts.hosts) > 1 else 0
         values.update(RANK=str(index), WORLD_SIZE=str(len(facts.hosts)), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
@@ -221,10 +222,12 @@ def _hostname_shim() -> str | None:
     return next((str(path) for path in Path(__file__).resolve().parent.glob("_hostname*.so")), None)
 
 
-def _mpi_environment(paths: Paths, hosts: Any) -> dict[str, str]:
+def _mpi_environment(paths: Paths, hosts: Any, env: Mapping[str, str]) -> dict[str, str]:
     """How Open MPI reaches the other hosts and starts ranks, through its environment: the command line stays plain."""
     agent = f"{sys.executable} -I -S {Path(__file__).resolve().parent / 'rank.py'}"
     values = {"OMPI_MCA_orte_fork_agent": agent, "SHOAL_RANK_ENV": str(paths.run / "rank.env")}
+    # Else Open MPI binds a rank to a core where there are one or two: all its threads and its data loader's workers.
+    values[_BINDING] = env.get(_BINDING, "none")
     if len(hosts) > 1:
         values["OMPI_MCA_plm_rsh_args"] = f"-F {paths.run}/ssh_config"
         values["OMPI_MCA_orte_keep_fqdn_hostnames"] = "1"  # else it asks ssh for names without their domains

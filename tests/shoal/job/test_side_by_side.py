@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from shoal.job.side_by_side import side_by_side
+from shoal.job.side_by_side import one_ahead, side_by_side
 
 
 def test_calls_run_at_once_and_results_come_in_the_order_of_the_items() -> None:
@@ -36,3 +36,38 @@ def test_the_first_error_is_raised_when_all_calls_have_ended() -> None:
 
 def test_nothing_to_do() -> None:
     assert side_by_side(str, ()) == []
+
+
+def test_the_next_call_runs_while_a_result_is_used() -> None:
+    called = [threading.Event() for _ in range(3)]
+
+    def call(item: int) -> int:
+        called[item].set()
+        return item * 10
+
+    results = one_ahead(call, (0, 1, 2), lambda _: None)
+    assert next(results) == 0
+    assert called[1].wait(30), "the second is not asked for while the first is used"
+    assert not called[2].is_set(), "more than one ahead"
+    assert list(results) == [10, 20]
+
+
+def test_a_result_that_nobody_sees_is_discarded() -> None:
+    discarded: list[int] = []
+    results = one_ahead(lambda item: item, (0, 1, 2), discarded.append)
+    assert next(results) == 0
+    results.close()
+    assert discarded == [1]
+
+
+def test_a_call_that_fails_is_told_when_its_turn_comes() -> None:
+    def call(item: int) -> int:
+        if item == 1:
+            raise ValueError("the second")
+        return item
+
+    results = one_ahead(call, (0, 1, 2), lambda _: None)
+    assert next(results) == 0
+    with pytest.raises(ValueError, match="the second"):
+        next(results)
+    assert list(one_ahead(call, (), lambda _: None)) == []

@@ -51,6 +51,13 @@ def test_mpirun_is_given_interfaces_that_exist(host: Host, given: str, becomes: 
     assert said == expected
 
 
+@pytest.mark.parametrize("options", ["", "--bind-to core"])
+def test_mpirun_binds_ranks_only_where_it_is_asked_to(host: Host, options: str) -> None:
+    code = "import os; print(len(os.sched_getaffinity(0)))"
+    cores = 1 if options else int(host.check_output("python -c %s", code))
+    assert host.check_output(f"mpirun --allow-run-as-root {options} -np 1 python -c %s", code) == str(cores)
+
+
 @pytest.mark.parametrize("module", ["boto3", "paramiko"])
 def test_modules_of_the_contract_are_there(run: Run, module: str) -> None:
     done = run(["python", "-c", f"import {module}"])
