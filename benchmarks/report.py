@@ -32,6 +32,7 @@ MOST_SECONDS, MOST_MB = 10.0, 5.0
 CORES, GPUS = 16, 8
 INTERVAL_S, STEP_S = 0.5, 0.5
 BEGAN = 1_700_000_000
+_OPERATIONS = (("AllReduce", 8, 1e8), ("Barrier", 1, 0), ("Broadcast", 2, 4e3))  # of a step: kind, calls, bytes
 _KINDS = 512  # different values of a metric: enough for texts of every length
 
 
@@ -106,6 +107,10 @@ def _write_rank(folder: Path, node: str, rank: int, minutes: int, dice: random.R
             "CollectiveSeconds": 0.15 - late + dice.uniform(0, 0.03),
             "CollectiveBytes": 1e8,
             "CheckpointSeconds": 0,
+            "Collectives": {
+                kind: {"Calls": calls, "Bytes": size, "Seconds": 0.2, "BytesPerSecond": 5 * size}
+                for kind, calls, size in _OPERATIONS
+            },
         }
         lines.append(json.dumps(step) + "\n")
     (folder / "steps").mkdir(exist_ok=True)

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
+from rich.status import Status
 
 from shoal import console
 from shoal.errors import ShoalError
@@ -54,7 +56,7 @@ def report(
     if as_json:
         _print({outcome.rule: outcome.as_original() for outcome in outcomes})
         return
-    with _writing(output or run / _FOLDER) as folder:
+    with _writing(output or run / _FOLDER) as folder, _telling("drawing"):
         written = _write(run, folder, seen, outcomes)
     from shoal.report import terminal
 
@@ -73,11 +75,17 @@ def require_packages(verb: str) -> None:
         raise ShoalError(f"{verb}: needs {', '.join(missing)}: pip install 'shoal[report]'", exit_code=3)
 
 
+def _telling(what: str) -> Status:
+    """Show what goes on, on a terminal. Nothing may be printed to stdout meanwhile: Rich would take it to stderr."""
+    return console.err.status(escape(what))
+
+
 def _judged(run: Path, patience: float | None) -> "Judged":
     from shoal.report import read, rules  # imported here: polars takes a part of a second, and other verbs need none
 
     try:
-        seen = read.read(run)
+        with _telling(f"reading {run}"):
+            seen = read.read(run)
     except OSError as error:
         raise ShoalError(f"{error.filename or run}: cannot be read: {error.strerror}") from error
     name = seen.job.get("TrainingJobName") or run.resolve().name

@@ -5,20 +5,18 @@ from dataclasses import dataclass
 import polars as pl
 
 from shoal.advise import quantity
+from shoal.report import lines
 from shoal.report.observed import (
     BUSY,
     CONTAINER_CPU,
     GPU,
     GPU_MEMORY,
     MEMORY,
-    METRICS,
     READ,
     RECEIVED,
     SENT,
-    STEPS,
     number,
 )
-from shoal.report.read import NEEDED, parsed
 
 WINDOW_S = 10.0  # averages are of these last seconds
 COLUMNS = ("GPU", "its memory", "CPU", "memory", "in", "out", "read", "steps/s", "step", "data", "comm.")
@@ -47,8 +45,8 @@ class Now:
 
 def now(content: bytes) -> Now:
     """Return the figures of the last seconds in what may begin in the middle of a line."""
-    metrics = _last(parsed(content, METRICS, NEEDED["system"]))
-    steps = _last(parsed(content, STEPS, NEEDED["steps"]))
+    metrics = _last(lines.parsed(content, lines.SYSTEM))
+    steps = _last(lines.parsed(content, lines.STEP))
     figures = {}
     for label, column, name, is_share in _FIGURES:
         values = metrics.filter(pl.col(column) == name)["Value"]

@@ -161,8 +161,8 @@ def timeline(number: int, line: Timeline, minutes: float) -> Plot:
 
 
 def _shade(axes: Axes, fired: list[tuple[str, float, float]]) -> None:
-    for _rule, began, ended in fired:
-        axes.axvspan(began, max(ended, began), color=_FIRE, alpha=0.16, linewidth=0)
+    spans = [(began, max(ended - began, 0.0)) for _rule, began, ended in fired]
+    axes.broken_barh(spans, (0, 1), transform=axes.get_xaxis_transform(), color=_FIRE, alpha=0.16, linewidth=0)
 
 
 def _rate(value: float, _position: int) -> str:

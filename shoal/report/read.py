@@ -7,25 +7,20 @@ import contextlib
 import json
 import math
 from bisect import bisect_right
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from shoal.errors import ShoalError
-from shoal.report import collectives, sound
-from shoal.report.observed import METRICS, STEPS, Faults, Observed, number
+from shoal.report import lines, sound
+from shoal.report.observed import Faults, Observed, number
 
 SYSTEM, STEP_FILES, PLACEMENTS, ENVIRONMENTS = "system", "steps", "smp", "environment"
 SNAPSHOT_S = 0.02  # values whose times differ by no more were taken together
 _CLOCK_BACK_S = 1.0  # less is the clock being slewed, or two threads writing
 _GAP_S = 10.0
 _EARLY_S = 30.0
-NEEDED = {
-    "system": ("Type", "Name", "Value", "NodeId", "Timestamp"),
-    "steps": ("NodeId", "Rank", "Timestamp", "Seconds"),
-}
 # What PyTorch says when /dev/shm is too small for its loaders: the second is the exception that begins most of them.
 LOG_MARKS = {"SmallSharedMemory": (b"insufficient shared memory (shm)", b"unable to write to file </torch_")}
 
@@ -54,8 +49,8 @@ def read(run: Path) -> Observed:
         ShoalError: the folder holds no observations.
     """
     folder, faults = profiler_folder(run), Faults()
-    metrics = _table(_files(folder / SYSTEM), METRICS, NEEDED["system"], faults)
-    steps = _table(_files(folder / STEP_FILES), STEPS, NEEDED["steps"], faults)
+    metrics, _ = lines.table(_files(folder / SYSTEM), lines.SYSTEM, faults)
+    steps, collectives = lines.table(_files(folder / STEP_FILES), lines.STEP, faults)
     steps = steps.with_columns(pl.col("DataSeconds", "CheckpointSeconds").fill_null(0.0))
     metrics = metrics.with_columns(pl.col("Dimension").fill_null(""))
     _look_at_clocks(metrics, faults)
@@ -66,7 +61,7 @@ def read(run: Path) -> Observed:
         metrics,
         steps,
         job=_job(run),
-        collectives=collectives.read(_files(folder / STEP_FILES)),
+        collectives=collectives,
         environments=_environments(folder / ENVIRONMENTS),
         placements=_placements(folder / PLACEMENTS),
         log_marks=_marks(run),
@@ -76,78 +71,6 @@ def read(run: Path) -> Observed:
 
 def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*.json*") if path.is_file()) if folder.is_dir() else []
-
-
-def _table(files: list[Path], schema: dict[str, Any], needed: tuple[str, ...], faults: Faults) -> pl.DataFrame:
-    # Four words make up most of a line, and there are few different ones: numbers stand for them from here on.
-    words: dict[Any, Any] = {name: pl.Categorical for name, kind in schema.items() if kind == pl.String}
-    frames = [pl.DataFrame(schema=schema).cast(words)]
-    # In threads: polars parses without holding Python back, and most files are too short for it to use all cores alone.
-    with ThreadPoolExecutor() as pool:
-        for path, (frame, lines, error) in zip(
-            files, pool.map(lambda path: _file(path, schema, needed), files), strict=True
-        ):
-            faults.files += 1
-            if error:
-                faults.bad_files.append(f"{path.name}: {error}")
-                continue
-            faults.lines += lines
-            if bad := lines - frame.height:
-                faults.bad_lines += bad
-                faults.bad_files.append(f"{path.name}: {bad} of {lines} lines")
-            frames.append(frame.cast(words))
-    return pl.concat(frames)
-
-
-def _file(path: Path, schema: dict[str, Any], needed: tuple[str, ...]) -> tuple[pl.DataFrame, int, str]:
-    """Return what can be read of a file, the number of its lines, and why it cannot be read, if it cannot."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        return pl.DataFrame(schema=schema), 0, error.strerror or str(error)
-    lines = content.count(b"\n") + (not content.endswith(b"\n") and bool(content))
-    return parsed(content, schema, needed), lines, ""
-
-
-def parsed(content: bytes, schema: dict[str, Any], needed: tuple[str, ...]) -> pl.DataFrame:
-    """Return the lines that can be read and have all that is needed."""
-    return sound.rows(_all(content, schema), needed)
-
-
-def _all(content: bytes, schema: dict[str, Any]) -> pl.DataFrame:
-    """Parse a whole file at once; one that has a bad line, line by line."""
-    if not content.strip():
-        return pl.DataFrame(schema=schema)
-    try:
-        return pl.read_ndjson(content, schema=schema)
-    except pl.exceptions.PolarsError:
-        rows = [row for line in content.split(b"\n") if (row := _row(line, schema)) is not None]
-        return pl.DataFrame(rows, schema=schema)
-
-
-def _row(line: bytes, schema: dict[str, Any]) -> dict[str, Any] | None:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(value, dict):
-        return None
-    row = {name: value.get(name) for name in schema}
-    for name, kind in schema.items():
-        given = row[name]
-        if given is not None and not _fits(given, kind):
-            return None
-    return row
-
-
-def _fits(given: object, kind: Any) -> bool:
-    if kind == pl.String:
-        return isinstance(given, str)
-    if isinstance(given, bool):
-        return False
-    if kind == pl.Int64:
-        return isinstance(given, int) and abs(given) < 1 << 63
-    return isinstance(given, float) or (isinstance(given, int) and abs(given) < 1 << 63)
 
 
 def with_snapshots(metrics: pl.DataFrame) -> pl.DataFrame:
@@ -235,7 +158,7 @@ def _marks(run: Path) -> dict[str, list[str]]:
                 for rule, marks in LOG_MARKS.items():
                     if any(mark in line for mark in marks) and len(found.setdefault(rule, [])) < 10:
                         found[rule].append(f"{path.stem}: {line.decode(errors='replace').strip()[:300]}")
-    return {rule: lines for rule, lines in found.items() if lines}
+    return {rule: said for rule, said in found.items() if said}
 
 
 def duration(began: float, ended: float) -> float:

@@ -1,10 +1,16 @@
 """`shoal report` on what users give it: other folders, short runs, broken runs, folders that cannot be written."""
 
 import json
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 from report_samples import host, ranks, write_run
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_a_healthy_run(tmp_path: Path, report: Any) -> None:
@@ -20,6 +26,19 @@ def test_a_short_run_says_that_it_is_short_and_can_be_judged_still(tmp_path: Pat
     short = report(run)
     assert "LowGPUUtilization      not judged: 60 samples are too few: patience is 1000" in short.stderr
     assert report(run, "--patience", "50").stderr.startswith("A GPU has little to do")
+
+
+def test_a_terminal_is_told_what_goes_on_and_stdout_has_the_answer_alone(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run[b]", host(points=60), ranks(2, 30))
+    ours, theirs = pty.openpty()
+    argv = [sys.executable, "-m", "shoal", "report", str(run), "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "300"}
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=theirs, check=True, env=environment)
+    os.close(theirs)
+    shown = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert f"reading {run}" in shown
+    assert "CPUBottleneck" in json.loads(done.stdout)
 
 
 def test_an_empty_run_has_a_page_too(tmp_path: Path, report: Any) -> None:

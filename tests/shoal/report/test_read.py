@@ -8,7 +8,7 @@ import pytest
 from report_samples import BEGAN, event, host, ranks, write_run
 
 from shoal.errors import ShoalError
-from shoal.report import summary
+from shoal.report import lines, summary
 from shoal.report.read import read
 
 
@@ -32,6 +32,36 @@ def test_snapshots_are_what_was_taken_within_20_ms(tmp_path: Path) -> None:
     times = [0.0, 0.012, 0.02, 0.035, 0.5]
     events = [event("cpu", "cpu0", "CPUUtilization", 1.0, "algo-1", 1e9 + time) for time in times]
     assert read(write_run(tmp_path, events)).metrics["Snapshot"].to_list() == [0, 0, 0, 1, 2]
+
+
+def counted(calls: int, **more: float) -> dict[str, dict[str, float]]:
+    return {"all_reduce": {"Calls": calls, "Bytes": calls * 8, **more}}
+
+
+@pytest.mark.parametrize("at_once", [1, 1 << 30])
+@pytest.mark.parametrize("end", [b"", b'{"NodeId":"algo-1","Ra'])
+def test_collectives_are_summed_over_all_files_of_a_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int, end: bytes
+) -> None:
+    """Read together or one by one, with a line that its rank could not end or without."""
+    monkeypatch.setattr(lines, "_AT_ONCE", at_once)
+    steps = [{**one, "Collectives": counted(2, Seconds=0.5)} for one in ranks(2, 30)]
+    run = write_run(tmp_path, steps=steps)
+    folder = run / "profiler-output" / "steps"
+    (folder / "algo-1-0.again.jsonl").write_bytes((folder / "algo-1-0.jsonl").read_bytes() + end)
+    (folder / "algo-1-2.jsonl").write_text(json.dumps({**steps[0], "Rank": 2, "Collectives": counted(3)}))
+    found = [(row["Rank"], row["Calls"], row["Bytes"], row["Seconds"]) for row in read(run).collectives.to_dicts()]
+    assert found == [(0, 120, 960, 30), (1, 60, 480, 15), (2, 3, 24, None)]
+
+
+def test_of_files_read_together_the_bad_one_is_named(tmp_path: Path) -> None:
+    run = write_run(tmp_path, events := list(host(points=300)))
+    good, bad, *_ = files(run)
+    bad.write_bytes(bad.read_bytes() + b"{\n\n")
+    seen = read(run)
+    assert seen.metrics.height == len(events)
+    assert seen.faults.bad_files == [f"{bad.name}: 2 of {bad.read_bytes().count(bytes([10]))} lines"]
+    assert good.name not in str(seen.faults)
 
 
 @pytest.mark.parametrize(
