@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from cluster import Cluster, MakeCluster
+from shoal_entrypoint.launchers import torchrun
 
 FLAGS = {"sagemaker_torch_distributed_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "2"}
 OPTIONS = "sagemaker_torch_distributed_custom_torchrun_options"
@@ -123,3 +127,49 @@ def test_xla_needs_gpus_and_a_script(cluster: MakeCluster) -> None:
     one.start({"PYTHONPATH": "/opt/ml/code"})
     assert one.wait() == [1]
     assert one.hosts[0].failure.endswith("this host has no GPU, and torch_xla's launcher starts one process on each")
+
+
+PRINTS = """\
+import gc, json, sys
+import torch.distributed.run
+print(json.dumps([sys.argv, sys.path, __name__, __file__, gc.isenabled(), sys.executable]))
+"""
+
+
+def test_torchrun_s_script_is_started_as_if_by_itself(tmp_path: Path) -> None:
+    script = tmp_path / "torchrun"
+    (tmp_path / "real").mkdir()
+    script.symlink_to(tmp_path / "real" / "torchrun")
+    script.write_text(f"#!{sys.executable}\n{PRINTS}")
+    script.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    command = ["torchrun", "--nnodes", "2", "train.py", "-c"]
+    started = torchrun.quick_start(command, path)
+    assert (started[0], started[2:]) == (sys.executable, [str(script), *command[1:]])
+    run = functools.partial(
+        subprocess.run, capture_output=True, check=True, text=True, env={**os.environ, "PATH": path}
+    )
+    assert run(started).stdout == run(command).stdout
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        None,
+        '#!/bin/sh\nexec python -m torch.distributed.run "$@"\n',
+        "#!/bin/sh\n'''exec' /a/long/path/to/python \"$0\" \"$@\"\n' '''\nfrom torch.distributed.run import main\n",
+        "#!/usr/bin/env python3\nfrom torch.distributed.run import main\n",
+        "#!/usr/bin/python3 -I\nfrom torch.distributed.run import main\n",
+        "#!/usr/bin/python3\nfrom my.launcher import main\n",
+        "",
+        "\x7fELF torch.distributed.run",
+    ],
+)
+def test_another_torchrun_is_left_alone(tmp_path: Path, script: str | None) -> None:
+    if script is not None:
+        (tmp_path / "torchrun").write_text(script)
+        (tmp_path / "torchrun").chmod(0o755)
+    command = ["torchrun", "--nnodes", "2", "train.py"]
+    assert torchrun.quick_start(command, str(tmp_path)) == command
+    neuron = ["neuron_parallel_compile", *command]
+    assert torchrun.quick_start(neuron, str(tmp_path)) == neuron

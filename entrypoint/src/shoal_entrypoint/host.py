@@ -17,6 +17,7 @@ from shoal_entrypoint.control.terms import host_timeout
 from shoal_entrypoint.control.worker import Worker
 from shoal_entrypoint.explain import explain
 from shoal_entrypoint.failure import command_failure, to_exit_code
+from shoal_entrypoint.launchers import torchrun
 from shoal_entrypoint.launchers.settings import MPI_FAMILY, PARAMETER_SERVER, PROCESS, TORCHRUN, choose
 from shoal_entrypoint.outcome import SUCCESS, JobError, Outcome, stopped_early
 from shoal_entrypoint.paths import Paths
@@ -102,12 +103,14 @@ def _run_command(
     work: plan.Plan, entry: code.Entry, paths: Paths, supervisor: Supervisor, prefixes: bool | None
 ) -> Outcome:
     supervisor.targets = lambda: _targets(work, entry, supervisor.command)
-    output = None
+    output, command = None, work.argv
+    if work.launcher == TORCHRUN:
+        command = torchrun.quick_start(command, work.env.get("PATH"))
     if work.launcher != PROCESS or prefixes:
         from shoal_entrypoint import log_prefix  # a plain job's output passes unchanged
 
         output = log_prefix.output(work, entry.kind == code.Kind.WORDS, lambda: paths.make_run().run, prefixes)
-    finished = supervisor.run(work.argv, str(paths.code), work.env, output)
+    finished = supervisor.run(command, str(paths.code), work.env, output)
     if supervisor.abort is not None:
         return supervisor.abort
     if finished.returncode:

@@ -8,7 +8,7 @@
         with steps.checkpoint():
             torch.save(...)
 
-Scripts on smddp or smp need none of it: see marks.py. Where they mark their steps themselves, these marks count.
+Scripts on smddp or smp need none of it: see marks/. Where they mark their steps themselves, these marks count.
 Where nothing is measured (`train` made no folder), marks cost a few function calls and leave nothing. They never raise.
 """
 
