@@ -14,6 +14,7 @@ from rich.status import Status
 
 from shoal import console
 from shoal.errors import ShoalError
+from shoal.report.draw import drawing
 
 if TYPE_CHECKING:
     from shoal.report.compare_page import Judged
@@ -130,12 +131,13 @@ def _writing(folder: Path) -> Iterator[Path]:
 
 def _write(run: Path, folder: Path, seen: "Observed", outcomes: "list[Outcome]") -> Path:
     """Write the page and each rule's file."""
-    from shoal.report import page
-
     (folder / RULE_FOLDER).mkdir(exist_ok=True)
     for outcome in outcomes:
         _put(folder / RULE_FOLDER / f"{outcome.rule}.json", json.dumps(outcome.as_original(), indent=2) + "\n")
-    _put(folder / PAGE, page.render(seen, outcomes, page.links(run, folder)))
+    with drawing(len(seen.nodes)) as draw:
+        from shoal.report import page  # imported here, while the second process does so too
+
+        _put(folder / PAGE, page.render(seen, outcomes, page.links(run, folder), draw))
     return folder / PAGE
 
 

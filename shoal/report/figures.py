@@ -1,7 +1,5 @@
 """What the plots show, as tables small enough to draw: averages of time slices. No drawing here."""
 
-from dataclasses import dataclass
-
 import polars as pl
 
 from shoal.report.observed import (
@@ -19,6 +17,7 @@ from shoal.report.observed import (
 )
 from shoal.report.outcome import Outcome
 from shoal.report.rules.steps import lateness
+from shoal.report.shapes import Heat, Line, Timeline
 
 SLICES = 240
 HEAT_SLICES = 120
@@ -31,34 +30,6 @@ _SHARES = (
     ("container's CPU", CONTAINER_CPU, False),
 )
 _RATES = (("received", RECEIVED), ("sent", SENT), ("read", READ))
-
-
-@dataclass(frozen=True)
-class Line:
-    """A curve: minutes since the run began, and values."""
-
-    label: str
-    minutes: list[float]
-    values: list[float]
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """What one host did."""
-
-    node: str
-    shares: list[Line]  # percent
-    rates: list[Line]  # bytes per second
-    fired: list[tuple[str, float, float]]  # rule, from, to
-
-
-@dataclass(frozen=True)
-class Heat:
-    """How late each rank was: a row a rank, a column a slice of time; None where it marked no step."""
-
-    ranks: list[str]
-    minutes: float
-    values: list[list[float | None]]
 
 
 def timelines(seen: Observed, outcomes: list[Outcome]) -> list[Timeline]:

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from shoal.advise import quantity
 from shoal.report import figures, plots, summary
+from shoal.report.draw import Draw, Drawing, here
 from shoal.report.observed import Observed
 from shoal.report.outcome import Outcome
 
@@ -21,13 +22,19 @@ ENVIRONMENT = Environment(
 )
 
 
-def render(seen: Observed, outcomes: list[Outcome], logs: list[tuple[str, str]]) -> str:
+def render(seen: Observed, outcomes: list[Outcome], logs: list[tuple[str, str]], draw: Draw = here) -> str:
     """Return the page. `logs` are names and addresses, as they are from where the page will lie."""
     percentiles = summary.percentiles(seen)
     minutes = (seen.ended - seen.began) / 60
     late = figures.heat(seen)
     lines = figures.timelines(seen, outcomes)
     ranks = summary.communication(seen)
+    drawings = [Drawing(plots.timeline, (number, line, minutes)) for number, line in enumerate(lines)]
+    if percentiles:
+        drawings.append(Drawing(plots.histogram, (seen.steps["Seconds"].to_list(), percentiles)))
+    if late is not None:
+        drawings.append(Drawing(plots.heat_map, (late,)))
+    drawn = {plot.name: plot for plot in draw(drawings)}
     return ENVIRONMENT.get_template("page.html.j2").render(
         style=Markup(style()),  # a file of this package
         title=seen.job.get("TrainingJobName") or "training job",
@@ -36,11 +43,11 @@ def render(seen: Observed, outcomes: list[Outcome], logs: list[tuple[str, str]])
         remarks=summary.remarks(seen.faults),
         outcomes=[outcome for outcome in outcomes if outcome.rule != "OverallSystemUsage"],
         why_short=summary.why_short,
-        hosts=[plots.timeline(number, line, minutes) for number, line in enumerate(lines)],
+        hosts=[drawn.pop(plots.HOST.format(number)) for number in range(len(lines))],
         shaded={line.node: sorted({rule for rule, _began, _ended in line.fired}) for line in lines},
         percentiles=percentiles,
-        histogram=plots.histogram(seen.steps["Seconds"].to_list(), percentiles) if percentiles else None,
-        stragglers=plots.heat_map(late) if late is not None else None,
+        histogram=drawn.get(plots.STEPS),
+        stragglers=drawn.get(plots.STRAGGLERS),
         ranks=ranks,
         collectives=summary.collectives(seen),
         versions=summary.versions(seen),

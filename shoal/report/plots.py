@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from shoal.advise import quantity
-from shoal.report.figures import Heat, Timeline
+from shoal.report.shapes import Heat, Timeline
 
 # Colours that stand for variables of the page's style sheet, and for nothing else.
 _VARIABLES = {
@@ -32,6 +32,7 @@ _VARIABLES = {
     "#010216": "--line-6",
 }
 _INK, _MUTED, _GRID, _FIRE, *_LINES = _VARIABLES
+HOST, STEPS, STRAGGLERS = "host-{}", "steps", "stragglers"  # names of plots
 _WIDE, _NARROW = 880, 370  # pixels
 _NARROW_LABELS = 3  # of a legend's row
 _STYLE: Any = {
@@ -157,7 +158,9 @@ def timeline(number: int, line: Timeline, minutes: float) -> Plot:
     rules = sorted({rule for rule, _began, _ended in line.fired})
     fired = f"; shaded: {', '.join(rules)}" if rules else ""
     title, height = f"{line.node}: what it used over time{fired}", 350 if line.rates else 240
-    return _plot(f"host-{number}", title, height, draw, _Margins(legend_row=16 * (len(line.shares) > _NARROW_LABELS)))
+    return _plot(
+        HOST.format(number), title, height, draw, _Margins(legend_row=16 * (len(line.shares) > _NARROW_LABELS))
+    )
 
 
 def _shade(axes: Axes, fired: list[tuple[str, float, float]]) -> None:
@@ -185,7 +188,7 @@ def histogram(seconds: list[float], percentiles: dict[str, float]) -> Plot:
         axes.set_ylabel("steps")
         axes.grid(visible=True, axis="y", linewidth=0.6)
 
-    return _plot("steps", "How long steps lasted", 240, draw, _Margins())
+    return _plot(STEPS, "How long steps lasted", 240, draw, _Margins())
 
 
 def two_histograms(names: list[str], seconds: list[list[float]]) -> Plot:
@@ -244,4 +247,4 @@ def heat_map(late: Heat) -> Plot:
         bar.outline.set_visible(False)
 
     height = 110 + min(22 * len(late.ranks), 360)
-    return _plot("stragglers", "How much later each rank was than the median rank, over time", height, draw)
+    return _plot(STRAGGLERS, "How much later each rank was than the median rank, over time", height, draw)
