@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.status import Status
+from rich.text import Text
 
 from shoal import console
 from shoal.errors import ShoalError
@@ -78,7 +78,7 @@ def require_packages(verb: str) -> None:
 
 def _telling(what: str) -> Status:
     """Show what goes on, on a terminal. Nothing may be printed to stdout meanwhile: Rich would take it to stderr."""
-    return console.err.status(escape(what))
+    return console.err.status(Text(what))
 
 
 def _judged(run: Path, patience: float | None) -> "Judged":
