@@ -18,7 +18,9 @@ def drawings(count: int) -> list[draw.Drawing]:
 def test_two_processes_draw_and_their_plots_come_in_order() -> None:
     with draw.drawing(hosts=8) as there:
         pids = there([draw.Drawing(os.getpid, ())] * 4)  # type: ignore[arg-type]
-    assert len({*pids[:2]}) == 1 and {*pids[2:]} == {os.getpid()} != {*pids[:2]}  # type: ignore[comparison-overlap]
+    theirs, ours = set(pids[:2]), set(pids[2:])
+    assert len(theirs) == 1
+    assert ours == {os.getpid()} != theirs  # type: ignore[comparison-overlap]
     with draw.drawing(hosts=8) as there:
         drawn = there(drawings(5))
     alone = draw.here(drawings(5))
