@@ -8,6 +8,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import IO, Any, cast
 from urllib.parse import unquote, urlparse
 
@@ -88,6 +89,24 @@ class Hosts:
                 labels=labels,
                 check_duplicate=True,
             )
+        self._network.reload()
+        self._stay_or_yield()
+
+    def _stay_or_yield(self) -> None:
+        """Of two that ask at once the engine may give both a network of that name: the older one stays.
+
+        Raises:
+            NameInUseError: it is not ours.
+        """
+        ours, deadline = self._network.attrs, time.monotonic() + _REMOVAL_S
+        while True:
+            there = [one.attrs for one in self._client.networks.list(names=[ours["Name"]])]
+            others = [one for one in there if one["Name"] == ours["Name"] and one["Id"] != ours["Id"]]
+            if not others:
+                return
+            if any(_age(one) < _age(ours) for one in others) or time.monotonic() > deadline:
+                raise NameInUseError(self._plan.name)
+            time.sleep(0.05)  # nothing can be started while there are two
 
     def create(self, staged: Mapping[str, Sequence[Mount]], code: IO[bytes] | None) -> None:
         """Make every container, with `/opt/ml` laid out and `staged` mounted beside what is always; start none.
@@ -103,6 +122,7 @@ class Hosts:
             self._make(host, (*host.mounts, *staged.get(host.name, ())), machine)
 
         side_by_side(make, self._plan.hosts)
+        self._stay_or_yield()  # once more: another network may have been made, but not yet been seen
         if code is not None:
             for container in self._containers.values():
                 code.seek(0)
@@ -119,7 +139,7 @@ class Hosts:
 
     def _create_one(self, host: Host, mounts: Sequence[Mount], machine: dict[str, Any]) -> Container:
         plan = self._plan
-        network = self._network.name
+        network = self._network.id
         options: dict[str, Any] = {"entrypoint": list(plan.entrypoint)} if plan.entrypoint is not None else {}
         if "nvidia" in machine.get("Runtimes", {}):
             options["device_requests"] = [DeviceRequest(count=-1, capabilities=[["gpu"]])]
@@ -277,6 +297,10 @@ def _name_in_use(job: str) -> Iterator[None]:
         if error.status_code == _CONFLICT:
             raise NameInUseError(job) from error
         raise
+
+
+def _age(network: dict[str, Any]) -> tuple[datetime, str]:
+    return datetime.fromisoformat(network["Created"]), network["Id"]
 
 
 def is_running(client: docker.DockerClient, job: str) -> bool:

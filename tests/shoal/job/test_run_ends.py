@@ -99,7 +99,7 @@ def test_of_two_runs_of_one_name_at_once_one_runs(job: JobFolder, engine: docker
     assert not (outputs[both.index(loser)] / name).exists()
     winner = both[1 - both.index(loser)]
     winner.send_signal(signal.SIGINT)
-    assert winner.wait(60) == 130
+    assert winner.wait(60) == 130, winner.communicate()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may look into a host's network")
