@@ -92,7 +92,8 @@ def test_a_host_that_fails_fails_the_job_and_ends_the_others(job: JobFolder, eng
     other = "until said=$(ping -c1 -W1 algo-2 2>&1); do sleep 0.1; done; "
     other += "address=${said#*\\(}; address=${address%%\\)*}; "
     other += "while ping -c1 -W1 $address >/dev/null 2>&1; do sleep 0.1; done; echo noticed; exit 1"
-    fail = "until ping -c1 -W1 algo-1 >/dev/null 2>&1; do sleep 0.1; done; sleep 2; printf 'ValueError: boom' > /opt/ml/output/failure; echo 1 > /opt/ml/model/part; exit 3"
+    met = "until ping -c1 -W1 algo-1 >/dev/null 2>&1; do sleep 0.1; done; sleep 2; "
+    fail = f"{met}printf 'ValueError: boom' > /opt/ml/output/failure; echo 1 > /opt/ml/model/part; exit 3"
     script(job, f"if [ $(hostname) = algo-2 ]; then {fail}; else {other}; fi")
     done = job.shoal("run")
     assert done.returncode == 1
