@@ -47,7 +47,8 @@ def test_both_names_of_lightning_are_the_same_version(run: Run) -> None:
 
 
 def test_mpi_and_mpi4py_belong_together(host: Host, row: Row) -> None:
-    code = "from mpi4py import MPI; print(MPI.Get_library_version().split(',')[0])"
+    # Each rank in one write, or the two lines could mix.
+    code = "import os; from mpi4py import MPI; os.write(1, f'{MPI.Get_library_version().split(\",\")[0]}\\n'.encode())"
     done = host.run("mpirun --allow-run-as-root --oversubscribe -np 2 python -c %s", code)
     assert done.rc == 0, done.stderr
     assert done.stdout.splitlines() == [f"Open MPI v{row.openmpi}"] * 2
