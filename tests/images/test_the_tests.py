@@ -87,7 +87,10 @@ OF_THE_SOFTWARE = (
         "echo PermitEmptyPasswords yes >/etc/ssh/sshd_config.d/x.conf", ["the_ssh_server_takes_no_passwords_for_root"]
     ),
     Fault("rm /opt/venv/bin/smddp", ["programs_are_on_path[smddp]"]),
-    Fault("cp /usr/bin/mpirun /usr/local/bin", ["contract_are_ours[mpirun]", "mpirun_is_given_interfaces_that_exist"]),
+    Fault(
+        "cp /usr/bin/mpirun /usr/local/bin",
+        ["contract_are_ours[mpirun]", "mpirun_is_given_interfaces_that_exist", "only_where_it_is_asked_to[]"],
+    ),
     Fault("rm shoal_entrypoint/_hostname*.so", ["the_host_name_shim_is_there_and_works"]),
     Fault("echo >/opt/ml/code/left.py", ["folders_of_the_contract"]),
     Fault("rm -r paramiko", ["modules_of_the_contract_are_there[paramiko]"]),
