@@ -33,8 +33,9 @@ _ARGV = {
 }
 
 # Their EFA rules go by the instance type that the estimator names, the others' by that of the host.
-_BINDING = "OMPI_MCA_hwloc_base_binding_policy"
 _SMDDP_LIKE = (settings.SMDDP, settings.PYTORCHDDP)
+
+_BINDING = "OMPI_MCA_hwloc_base_binding_policy"
 
 # Values of one host that `mpirun -x` carries to the others, where they are wrong.
 _PER_HOST = (

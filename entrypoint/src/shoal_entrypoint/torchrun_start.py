@@ -1,8 +1,8 @@
 """torchrun's interpreter runs this script, which runs torchrun's: the same program, with the garbage collector out of
 the way while torch is imported.
 
-torch leaves some 300,000 objects that live as long as the process. To look at them again and again while they come, and
-once more at the end, takes a quarter of the time from torchrun's start to its ranks' and from their end to its own.
+What torch imports lives as long as the process. To look at all of it again and again while it comes, and once more at
+the end, took 0.3 s of the 1.3 s of a Python that imports torch 2.13 and ends.
 """
 
 from __future__ import annotations
