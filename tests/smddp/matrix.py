@@ -103,6 +103,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=default, help="for records, environments and logs (%(default)s)")
     parser.add_argument("--write", action="store_true", help=f"write the table into {PAGE.relative_to(ROOT)}")
     options = parser.parse_args()
+    options.folder = options.folder.resolve()
     versions = load(ROOT / "versions.yaml")
     names = [versions.find(name) for name in options.rows] or list(versions.rows)
     options.folder.mkdir(parents=True, exist_ok=True)

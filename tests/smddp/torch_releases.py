@@ -201,6 +201,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=default, help="for environments and logs (%(default)s)")
     parser.add_argument("--keep", action="store_true", help="keep the environments: up to 2 GB each")
     options = parser.parse_args()
+    options.folder = options.folder.resolve()
     releases = check_releases(options.releases)
     options.folder.mkdir(parents=True, exist_ok=True)
     print(HEAD, flush=True)
