@@ -13,6 +13,7 @@ from ..exceptions import PeerLostError
 from ..state import state
 from ..topology import CommGroup
 from .host_memory import return_large_blocks
+from .inlet import Inlet
 from .link import Link
 from .mesh import Mesh
 from .server import Server, Settings
@@ -36,7 +37,7 @@ def start() -> Server:
     settings = Settings(
         ranks.index(launch.rank), len(ranks), launch.rank, cfg.pipeline, cfg.active_microbatches, device, silence
     )
-    server = Server(settings, ranks)
+    server = Server(settings, ranks, Inlet(spins=launch.local_size <= _cores()))
     if len(ranks) > 1 and device.type == "cpu" and cfg.optimize == "memory":
         return_large_blocks()
     leaders = [rank for rank in range(topology.size) if topology.coordinates(rank).pp == 0]
@@ -56,6 +57,11 @@ def start() -> Server:
         atexit.register(server.close)
     _agree_on_order(server)
     return server
+
+
+def _cores() -> int:
+    """Return how many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _connect(purpose: str, peers: set[int]) -> dict[int, socket.socket]:

@@ -43,12 +43,16 @@ def capture() -> Ambient:
     return Ambient(torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast)
 
 
-@contextlib.contextmanager
-def applied(ambient: Ambient) -> Iterator[None]:
-    """Give the calling thread this state for the length of the block.
+def applied(ambient: Ambient) -> contextlib.AbstractContextManager[Any]:
+    """Give the calling thread this state for the length of the block."""
+    if ambient.inference or ambient.autocast:
+        return _all_applied(ambient)
+    return torch.set_grad_enabled(ambient.grad)
 
-    Autocast's cache of weights is off: it belongs to one thread, and several micro-batches are under way in several.
-    """
+
+@contextlib.contextmanager
+def _all_applied(ambient: Ambient) -> Iterator[None]:
+    """Autocast's cache of weights is off: it is a thread's own, and several threads have micro-batches under way."""
     with contextlib.ExitStack() as stack:
         if ambient.inference:
             stack.enter_context(torch.inference_mode())

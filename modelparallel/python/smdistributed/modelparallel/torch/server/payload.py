@@ -1,7 +1,8 @@
 """Objects on their way to another rank: pickled, with tensors, parameters and modules of the model taken out.
 
 Tensors travel beside the pickle as raw bytes (see link.py), each once however often the object names it. A parameter
-that the receiver owns, and a module of the model, travel as names: the receiver has its own.
+that the receiver owns, and a module of the model, travel as names: the receiver has its own. A tensor by itself, and
+arguments that are all tensors, need no pickle.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from torch import nn
 from ..exceptions import SMPUnsupportedError
 
 PROTOCOL = 5
+# The first byte of what is no pickle: those begin with 0x80.
+_TENSOR, _ARGUMENTS = b"t", b"a"
+_MOST = 64
 
 
 class Directory:
@@ -123,6 +127,9 @@ def pack(obj: Any, directory: Directory, receiver: int | None, what: str) -> tup
     Raises:
         SMPUnsupportedError: something in it cannot be pickled.
     """
+    plain = _plain(obj)
+    if plain is not None:
+        return plain
     stream = io.BytesIO()
     pickler = _Pickler(stream, directory, receiver)
     try:
@@ -137,4 +144,27 @@ def pack(obj: Any, directory: Directory, receiver: int | None, what: str) -> tup
 
 def unpack(blob: bytes, tensors: Sequence[torch.Tensor], directory: Directory) -> Any:
     """Return the object that `pack` made `blob` of, with `tensors` in place of those that it took out."""
+    if blob[:1] == _ARGUMENTS:
+        return tuple(tensors[: blob[1]]), {}
+    if blob == _TENSOR:
+        return tensors[0]
     return _Unpickler(blob, tensors, directory).load()
+
+
+def _plain(obj: Any) -> tuple[bytes, list[torch.Tensor]] | None:
+    """Return what most calls send without a pickle: a tensor, or the arguments of a call that are tensors by place."""
+    if _travels(obj):
+        return _TENSOR, [obj]
+    if type(obj) is not tuple or len(obj) != 2 or type(obj[0]) is not tuple:
+        return None
+    if type(obj[1]) is not dict or obj[1]:
+        return None
+    tensors = list(obj[0])
+    if len(tensors) > _MOST or not all(map(_travels, tensors)) or len(set(map(id, tensors))) < len(tensors):
+        return None
+    return _ARGUMENTS + bytes((len(tensors),)), tensors
+
+
+def _travels(obj: Any) -> bool:
+    """Whether it is a tensor like any other: no parameter, which may be the receiver's, and of no class of its own."""
+    return type(obj) is torch.Tensor and obj.layout == torch.strided

@@ -16,35 +16,33 @@ from typing import Tuple
 import torch
 
 from .. import marks
+from .foresight import Foresight
+from .inlet import Inlet
 from .ordering import Follower, Leader
-from .tasks import Phase, Task, set_current
+from .tasks import Phase, Task, Waiter, set_current
 from .turns import Turns
 
+# How often the scheduler looks whether something came, in a pause.
+_GLANCE_SECONDS = 0.0002
 _Entry = Tuple[int, int, int, Task]  # 0 for a resumed task, its micro-batch, a number: the smallest comes first
 
 
 class _Worker:
-    """A thread that runs one task after another; it waits on a lock, the cheapest hand-over Python has."""
+    """A thread that runs one task after another."""
 
     def __init__(self, scheduler: Scheduler, name: str) -> None:
         self._scheduler = scheduler
-        self._go = threading.Lock()
-        self._go.acquire()
-        self._task: Task | None = None
+        self.waiter = Waiter()
+        self.task: Task | None = None
         threading.Thread(target=self._run, name=name, daemon=True).start()
-
-    def give(self, task: Task | None) -> None:
-        """Run `task` now; None ends the thread."""
-        self._task = task
-        self._go.release()
 
     def _run(self) -> None:
         # Backward runs in the thread that asks for it, on every device: a backward that waits for another rank must not
         # hold the one thread that autograd has for a device.
         torch.autograd.set_multithreading_enabled(False)
         while True:
-            self._go.acquire()
-            task, self._task = self._task, None
+            self._scheduler._inlet.wait(self.waiter)
+            task, self.task = self.task, None
             if task is None:
                 return
             set_current(task)
@@ -65,9 +63,12 @@ class Scheduler:
 
     Args:
         pipeline: "interleaved" or "simple".
+        inlet: what threads that wait read.
+        foresees: whether to pause for an answer that is about to come, rather than begin another micro-batch.
     """
 
-    def __init__(self, pipeline: str) -> None:
+    def __init__(self, pipeline: str, inlet: Inlet | None = None, foresees: bool = False) -> None:
+        self._inlet = inlet or Inlet()
         self._turns = Turns(pipeline)
         self._lock = threading.Lock()
         self._ready: dict[Phase, list[_Entry]] = {phase: [] for phase in Phase}
@@ -79,6 +80,7 @@ class Scheduler:
         self._follower: Follower | None = None
         self._step = 0
         self._free = False
+        self._foresight = Foresight() if foresees else None
         self._counts = False
         self._waits_since: float | None = None
 
@@ -94,6 +96,8 @@ class Scheduler:
         """Begin a step: its turns are told with its number."""
         with self._lock:
             self._step, self._free = number, False
+            if self._foresight is not None:
+                self._foresight.begin_step()
 
     def release(self) -> None:
         """Let every task run, in any order: the step has failed."""
@@ -130,21 +134,23 @@ class Scheduler:
     def wake(self, task: Task) -> None:
         """Make a task ready that waits in `block`, or is about to."""
         task.resumptions += 1
+        if self._foresight is not None:
+            self._foresight.answered(task)
         self._push(task, resumed=True)
 
     def block(self, task: Task) -> None:
         """Give the baton away and wait until `wake`; called by the task that runs."""
-        with self._lock:
-            self._running = None
-            self._dispatch()
-        task.woken.acquire()
+        if self._foresight is not None:
+            self._foresight.waits(task)
+        self._leave_baton()
+        self._inlet.wait(task.waiter)
 
     def close(self) -> None:
         """End the idle threads."""
         with self._lock:
             idle, self._idle = self._idle, []
         for worker in idle:
-            worker.give(None)
+            self._inlet.wake(worker.waiter)
 
     def _push(self, task: Task, resumed: bool) -> None:
         with self._lock:
@@ -163,12 +169,37 @@ class Scheduler:
         if self._leader is not None:
             self._leader.ran(self._step, task)
         if task.work is _nothing:
-            task.woken.release()
+            self._inlet.wake(task.waiter)
             return
+        if self._foresight is not None:
+            self._foresight.begins()
+        worker = self._idle_worker()
+        worker.task = task
+        self._inlet.wake(worker.waiter)
+
+    def _pause(self, foresight: Foresight) -> None:
+        """Let a micro-batch that is about to come back go before a new one; the calling thread has the baton."""
+        until = foresight.pause_until() if self._begins_next() else 0.0
+        while (left := until - time.perf_counter()) > 0 and self._begins_next():
+            time.sleep(min(left, _GLANCE_SECONDS))
+            self._inlet.look()
+
+    def _begins_next(self) -> bool:
+        """Whether a new micro-batch would run next."""
+        with self._lock:
+            forwards = self._ready[Phase.FORWARD]
+            return bool(forwards) and forwards[0][0] == 1 and not self._ready[Phase.BACKWARD]
+
+    def _idle_worker(self) -> _Worker:
+        """Take an idle worker: the one that reads here, else the one that was busy last."""
         if not self._idle:
             self._workers += 1
-            self._idle.append(_Worker(self, f"smp-task-{self._workers}"))
-        self._idle.pop().give(task)
+            return _Worker(self, f"smp-task-{self._workers}")
+        reader = self._inlet.reader
+        for index, worker in enumerate(self._idle):
+            if worker.waiter is reader:
+                return self._idle.pop(index)
+        return self._idle.pop()
 
     def _take(self) -> Task | None:
         if self._follower is None or self._free:
@@ -192,7 +223,15 @@ class Scheduler:
         return heapq.heappop(heap)[-1] if heap else None
 
     def _ended(self, worker: _Worker) -> None:
+        self._leave_baton(worker)
+
+    def _leave_baton(self, idle: _Worker | None = None) -> None:
+        """Give the baton to who comes first, of all that has come; the calling thread has it, or has just ended."""
+        self._inlet.look()
+        if self._foresight is not None:
+            self._pause(self._foresight)
         with self._lock:
-            self._idle.append(worker)
+            if idle is not None:
+                self._idle.append(idle)
             self._running = None
             self._dispatch()

@@ -17,6 +17,7 @@ from ..exceptions import PeerLostError, SMPUnsupportedError
 from . import messages as say
 from .ambient import applied, capture
 from .failures import Failure, error_of, failure_of
+from .inlet import Inlet
 from .link import Link
 from .ordering import Follower, Leader, Order
 from .payload import Directory, pack, unpack
@@ -46,12 +47,16 @@ class Server:
     Args:
         settings: this rank's place and the schedule.
         ranks: the global rank of each pp rank.
+        inlet: reads the connections.
     """
 
-    def __init__(self, settings: Settings, ranks: list[int]) -> None:
+    def __init__(self, settings: Settings, ranks: list[int], inlet: Inlet | None = None) -> None:
         self.settings = settings
         self.ranks = ranks
-        self.scheduler = Scheduler(settings.pipeline)
+        self.inlet = inlet or Inlet()
+        # The others begin what rank 0 asks for; in the simple pipeline every forward goes before a backward.
+        foresees = settings.pp_rank == 0 and settings.pipeline == "interleaved"
+        self.scheduler = Scheduler(settings.pipeline, self.inlet, foresees)
         self.directory: Directory | None = None
         self.links: dict[int, Link] = {}
         self._replicas: dict[int, Link] = {}
@@ -78,7 +83,7 @@ class Server:
         self.links, self._replicas = links, replicas
         self.relay.attach(links, replicas)
         for link in [*links.values(), *replicas.values()]:
-            link.start()
+            self.inlet.add(link)
 
     def attach_order(self, links: dict[int, Link], leads: bool) -> None:
         """Take the connections to the replicas that run tasks in one order: to their leader, or from it."""
@@ -88,7 +93,7 @@ class Server:
         else:
             self.scheduler.follow(self.follower)
         for link in links.values():
-            link.start()
+            self.inlet.add(link)
 
     def received_order(self, _link: Link, message: Any, _tensors: list[tuple[torch.Tensor, bool]]) -> None:
         """Take the leader's next turn."""
@@ -193,6 +198,7 @@ class Server:
         run.on_failure = lambda failure: self.relay.tell(say.Abort(number, failure))
         self._finished_peers = 0
         self.scheduler.begin_step(number)
+        self.inlet.stepping(True)
         self._run, self._opening = run, True
         return run
 
@@ -201,6 +207,7 @@ class Server:
             if self._run is not None and self._run.failure is not None:
                 self._failed = self._number
             self._run = None
+            self.inlet.stepping(False)
             self.follower.forget(self._number)
 
     def _body_ended(self, run: StepRun, index: int) -> None:
@@ -235,7 +242,7 @@ class Server:
         try:
             self.links[peer].send(message, tensors or [], snapshot)
         except OSError as error:
-            self.links[peer].drain(LAST_WORDS_SECONDS)  # its last words may say why it went
+            self.inlet.drain(self.links[peer], LAST_WORDS_SECONDS)  # its last words may say why it went
             run = self._run
             if run is not None and run.failure is not None:
                 raise error_of(run.failure) from None
@@ -246,7 +253,7 @@ class Server:
         for peer in self.links:
             self.send(peer, message, tensors, snapshot=True)
 
-    # -- messages in (on the readers' threads: they only queue work)
+    # -- messages in (on the thread that reads: it only queues work)
 
     def received(self, link: Link, message: Any, tensors: list[tuple[torch.Tensor, bool]]) -> None:
         """Take one message of another rank."""
@@ -351,10 +358,11 @@ class Server:
         for link in [*self.links.values(), *self._replicas.values(), *self.order_links.values()]:
             link.close()
         self.scheduler.close()
+        self.inlet.close()
 
 
 def _fail_aside(run: StepRun, failure: Failure) -> None:
-    """Fail a step from a reader's thread: telling the others may block, and readers must go on reading."""
+    """Fail a step from the thread that reads: telling the others may take time, and reading must go on."""
     threading.Thread(target=run.fail, args=(failure,), daemon=True).start()
 
 

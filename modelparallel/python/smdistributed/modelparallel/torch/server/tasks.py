@@ -21,6 +21,16 @@ class Phase(enum.Enum):
     BODY = "body"  # the step's body on a rank that does not drive: short work between two messages
 
 
+class Waiter:
+    """Where one thread waits until another says that it may go on."""
+
+    __slots__ = ("told",)
+
+    def __init__(self) -> None:
+        self.told = threading.Lock()  # the cheapest hand-over Python has
+        self.told.acquire()
+
+
 class Task:
     """Work that holds the rank's baton while it runs.
 
@@ -34,6 +44,7 @@ class Task:
         forward_over: whether a body has come to its backward, or to its end.
         tracing: whether it is the traced run before the model is partitioned.
         resumptions: how often it has been resumed.
+        waiter: where its thread waits.
     """
 
     __slots__ = (
@@ -47,8 +58,8 @@ class Task:
         "reply",
         "resumptions",
         "tracing",
+        "waiter",
         "waiting",
-        "woken",
         "work",
     )
 
@@ -65,8 +76,7 @@ class Task:
         self.calls = 0
         self.passes = 0
         self.resumptions = 0
-        self.woken = threading.Lock()
-        self.woken.acquire()
+        self.waiter = Waiter()
 
     def next_label(self) -> Label:
         """Return the label of the next call that this task makes of another rank."""
