@@ -36,6 +36,9 @@ class Inlet:
 
     Args:
         spins: whether there is a core for each rank of this host, so that one may look for an answer without sleeping.
+
+    Attributes:
+        came_after: what is being handed on came after this (time.perf_counter): nobody may have looked for a while.
     """
 
     def __init__(self, spins: bool = False) -> None:
@@ -51,6 +54,7 @@ class Inlet:
         self._thread: int | None = None  # of who reads, and the waiter in whose place it does
         self._reader: Waiter | None = None
         self._woke = False  # whether what the reader found woke another thread
+        self._looked = self.came_after = 0.0
         self._turns = 0  # how often somebody began to read
         self._stepping = threading.Event()
         self._closed = False
@@ -100,7 +104,7 @@ class Inlet:
         self._thread = threading.get_ident()
         self._turns += 1
         try:
-            self._handle(self._epoll.poll(0, 16))
+            self._handle(self._glance())
         finally:
             self._thread = None
             self._role.release()
@@ -132,12 +136,20 @@ class Inlet:
 
     def _events(self) -> list[tuple[int, int]]:
         began = time.perf_counter()
-        events = self._epoll.poll(0, 16)
-        while not events and self._soon and time.perf_counter() - began < _SPIN_SECONDS:
-            events = self._epoll.poll(0, 16)
+        events = self._glance()
+        while not events and self._soon and self._looked - began < _SPIN_SECONDS:
+            events = self._glance()
         if not events:
             events = self._epoll.poll(None, 16)
-        self._soon = self._spins and time.perf_counter() - began < _SHORT_SECONDS
+            self.came_after = self._looked = time.perf_counter()
+        self._soon = self._spins and self._looked - began < _SHORT_SECONDS
+        return events
+
+    def _glance(self) -> list[tuple[int, int]]:
+        """Return what has come since somebody looked."""
+        self.came_after = self._looked
+        events = self._epoll.poll(0, 16)
+        self._looked = time.perf_counter()
         return events
 
     def _handle(self, events: list[tuple[int, int]]) -> None:

@@ -64,10 +64,11 @@ class Scheduler:
     Args:
         pipeline: "interleaved" or "simple".
         inlet: what threads that wait read.
-        foresees: whether to pause for an answer that is about to come, rather than begin another micro-batch.
+        drives: whether this is the first rank of its pipeline.
+        foresees: whether to pause for a message that is about to come, rather than begin something else.
     """
 
-    def __init__(self, pipeline: str, inlet: Inlet | None = None, foresees: bool = False) -> None:
+    def __init__(self, pipeline: str, inlet: Inlet | None = None, drives: bool = False, foresees: bool = False) -> None:
         self._inlet = inlet or Inlet()
         self._turns = Turns(pipeline)
         self._lock = threading.Lock()
@@ -80,6 +81,7 @@ class Scheduler:
         self._follower: Follower | None = None
         self._step = 0
         self._free = False
+        self._drives = drives
         self._foresight = Foresight() if foresees else None
         self._counts = False
         self._waits_since: float | None = None
@@ -129,19 +131,21 @@ class Scheduler:
 
     def add(self, task: Task) -> None:
         """Make a new task ready."""
+        if self._foresight is not None and task.phase is Phase.FORWARD:
+            self._foresight.requested(self._inlet.came_after)
         self._push(task, resumed=False)
 
     def wake(self, task: Task) -> None:
         """Make a task ready that waits in `block`, or is about to."""
         task.resumptions += 1
         if self._foresight is not None:
-            self._foresight.answered(task)
+            self._foresight.answered(task, self._inlet.came_after)
         self._push(task, resumed=True)
 
     def block(self, task: Task) -> None:
         """Give the baton away and wait until `wake`; called by the task that runs."""
         if self._foresight is not None:
-            self._foresight.waits(task)
+            self._foresight.asks(task)
         self._leave_baton()
         self._inlet.wait(task.waiter)
 
@@ -171,24 +175,33 @@ class Scheduler:
         if task.work is _nothing:
             self._inlet.wake(task.waiter)
             return
-        if self._foresight is not None:
-            self._foresight.begins()
+        if self._foresight is not None and task.phase is Phase.FORWARD:
+            self._foresight.forward_begins()
         worker = self._idle_worker()
         worker.task = task
         self._inlet.wake(worker.waiter)
 
     def _pause(self, foresight: Foresight) -> None:
-        """Let a micro-batch that is about to come back go before a new one; the calling thread has the baton."""
-        until = foresight.pause_until() if self._begins_next() else 0.0
-        while (left := until - time.perf_counter()) > 0 and self._begins_next():
+        """Let a message that is about to come have its turn; the calling thread has the baton."""
+        may_wait = self._begins_next if self._drives else self._has_one_in_hand
+        if not may_wait():
+            return
+        until = foresight.answer_pause() if self._drives else foresight.request_pause()
+        while (left := until - time.perf_counter()) > 0 and may_wait():
             time.sleep(min(left, _GLANCE_SECONDS))
             self._inlet.look()
 
     def _begins_next(self) -> bool:
-        """Whether a new micro-batch would run next."""
+        """First rank: whether it would begin a micro-batch next, before which an answer would go."""
         with self._lock:
             forwards = self._ready[Phase.FORWARD]
             return bool(forwards) and forwards[0][0] == 1 and not self._ready[Phase.BACKWARD]
+
+    def _has_one_in_hand(self) -> bool:
+        """Other ranks: whether the last backward that is ready is next, which would let a new forward pass."""
+        with self._lock:
+            backwards = len(self._ready[Phase.BACKWARD])
+            return not self._ready[Phase.FORWARD] and self._turns.lets_pass(backwards)
 
     def _idle_worker(self) -> _Worker:
         """Take an idle worker: the one that reads here, else the one that was busy last."""
@@ -227,6 +240,8 @@ class Scheduler:
 
     def _leave_baton(self, idle: _Worker | None = None) -> None:
         """Give the baton to who comes first, of all that has come; the calling thread has it, or has just ended."""
+        if self._foresight is not None:
+            self._foresight.stops()
         self._inlet.look()
         if self._foresight is not None:
             self._pause(self._foresight)

@@ -54,9 +54,8 @@ class Server:
         self.settings = settings
         self.ranks = ranks
         self.inlet = inlet or Inlet()
-        # The others begin what rank 0 asks for; in the simple pipeline every forward goes before a backward.
-        foresees = settings.pp_rank == 0 and settings.pipeline == "interleaved"
-        self.scheduler = Scheduler(settings.pipeline, self.inlet, foresees)
+        foresees = settings.pipeline == "interleaved"
+        self.scheduler = Scheduler(settings.pipeline, self.inlet, drives=self.drives, foresees=foresees)
         self.directory: Directory | None = None
         self.links: dict[int, Link] = {}
         self._replicas: dict[int, Link] = {}

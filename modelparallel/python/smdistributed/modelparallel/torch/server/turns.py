@@ -20,6 +20,10 @@ class Turns:
         self._backward_first = pipeline == "interleaved"
         self._passed = False
 
+    def lets_pass(self, backwards: int) -> bool:
+        """Return whether so many ready backward tasks would let a forward one go first that has not begun yet."""
+        return self._backward_first and backwards == 1 and not self._passed
+
     def backward_next(self, forwards: int, backwards: int, resumes: bool) -> bool:
         """Take a turn: return whether it is a backward's.
 
@@ -33,6 +37,6 @@ class Turns:
         elif not self._backward_first or resumes:
             return False
         else:
-            backward = backwards > 1 or self._passed
+            backward = not self.lets_pass(backwards)
         self._passed = backwards > 0 and not backward
         return backward
