@@ -89,6 +89,7 @@ class Scheduler:
     def follow(self, follower: Follower) -> None:
         """Run tasks in the order that another replica tells."""
         self._follower = follower
+        self._foresight = None  # it is the leader that decides
 
     def lead(self, leader: Leader) -> None:
         """Tell the other replicas which tasks run."""
