@@ -229,23 +229,26 @@ def test_a_task_may_wait_in_any_mode_of_torch(inlet: Inlet, name: str) -> None:
     assert not tensors[0][0].is_inference()
 
 
-def test_sending_does_not_wait_for_a_peer_that_does_not_read() -> None:
-    """What there is no room for is sent by the writer, as it was when it was sent."""
+@pytest.mark.parametrize(("snapshot", "count"), [(True, 20), (False, 1)])
+def test_sending_does_not_wait_for_a_peer_that_does_not_read(snapshot: bool, count: int) -> None:
+    """What there is no room for is sent by the writer, as it was when it was sent: small tensors in any case."""
     one, other = socket.socketpair()
     link = Link(other, 0, CPU, lambda *_: None, lambda *_: None)
+    other.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     values = torch.arange(200_000.0)  # below the size that always goes to the writer
     began = time.monotonic()
-    for number in range(20):
+    for number in range(count):
         values.fill_(number)
-        link.send(say.StepEnd(number), [values], snapshot=True)
+        link.send(say.StepEnd(number), [values], snapshot)
+    values.fill_(-1)
     assert time.monotonic() - began < 60
     incoming = Incoming(one, CPU)
     found: list[Message] = []
-    while len(found) < 20:
+    while len(found) < count:
         whole = incoming.next()
         if whole is not None:
             found.append(whole)
-    assert [message.step for message, _ in found] == list(range(20))
+    assert [message.step for message, _ in found] == list(range(count))
     assert all((tensors[0][0] == number).all() for number, (_, tensors) in enumerate(found))
     link.close()
 

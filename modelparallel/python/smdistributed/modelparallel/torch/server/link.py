@@ -88,10 +88,9 @@ class Link:
             parts = [memoryview(LENGTH.pack(len(head)) + head), *(wire.bytes_of(flat) for flat in flats)]
             parts = [part for part in parts if part.nbytes]
             if inline:
-                # The peer may not be reading just now: what it has no room for yet must not hold up this thread.
-                parts = self._send_some(parts, socket.MSG_DONTWAIT)
-                if snapshot:
-                    parts = [memoryview(bytes(part)) for part in parts]
+                # The peer may not be reading just now: what it has no room for yet must not hold up this thread. It is
+                # copied, for a module may change what it returned when it runs next.
+                parts = [memoryview(bytes(part)) for part in self._send_some(parts, socket.MSG_DONTWAIT)]
             if parts:
                 self._queued += 1
                 self._queue.put((parts, flats))

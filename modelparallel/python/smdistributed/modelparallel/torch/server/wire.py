@@ -1,7 +1,8 @@
 """What a message is on a connection: its fields and the forms of its tensors in one head, the tensors' bytes behind it.
 
 The messages of every call are numbers, names and bytes: marshal writes those ten times as fast as pickle does, which
-counts, for a call of a small module waits for four heads. The others (failures, farewells) are pickled into the head.
+counts, for a call of a small module waits until two heads are written and read. The others (failures, farewells) are
+pickled into the head.
 """
 
 from __future__ import annotations
