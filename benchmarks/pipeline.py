@@ -36,7 +36,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--part", default=",".join(PARTS), help="several by commas (default: %(default)s)")
     add("--ranks", default="2,4", help="of the part sleep (default: %(default)s)")
     add("--microbatches", default="8,16", help="of the part sleep (default: %(default)s)")
-    add("--rounds", type=int, help="turns of all sides (default: 7)")
+    add("--rounds", type=int, help="turns of all sides (default: 15)")
     add("--quick", action="store_true", help="3 rounds; sleep: 2 ranks, 8 micro-batches")
     add("--json", action="store_true", help="only the JSON line on stdout, no tables")
     add("--output", type=Path, help="append the JSON line to this file")
@@ -50,7 +50,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         if not all(word.isdigit() and int(word) >= 2 for word in words):
             parser.error(f"--{name}: {getattr(options, name)!r} is not a list of numbers from 2")
         setattr(options, name, [int(word) for word in words][: 1 if options.quick else None])
-    options.rounds = options.rounds or (3 if options.quick else 7)
+    options.rounds = options.rounds or (3 if options.quick else 15)
     if options.rounds < 1:
         parser.error(f"--rounds: {options.rounds} is less than 1")
     return options

@@ -148,10 +148,14 @@ def run_to_the_end(scheduler: Scheduler, run: StepRun, count: int, done: queue.S
 
 
 class Due(Foresight):
-    """Says that a message is due within a second."""
+    """Says that a message is due."""
+
+    def __init__(self, seconds: float = 1.0) -> None:
+        super().__init__()
+        self._seconds = seconds
 
     def answer_pause(self) -> float:
-        return time.perf_counter() + 1.0
+        return time.perf_counter() + self._seconds
 
     request_pause = answer_pause
 
@@ -192,6 +196,21 @@ def test_another_rank_lets_a_request_go_before_its_last_backward(due: bool) -> N
 
     run.launch(running, (0,), Phase.FORWARD, "a forward")
     assert run_to_the_end(scheduler, run, 2, done) == (["request", "backward"] if due else ["backward", "request"])
+
+
+@pytest.mark.parametrize("drives", [True, False])
+def test_a_rank_goes_on_when_nothing_comes(drives: bool) -> None:
+    """What was due does not come: the micro-batch begins, or the backward, all the same."""
+    scheduler = Scheduler("interleaved", drives=drives, foresees=True)
+    scheduler._foresight = Due(0.01)
+    run, done = StepRun(1, 2, 2, scheduler, 0), queue.SimpleQueue[str]()
+    phase = Phase.FORWARD if drives else Phase.BACKWARD
+
+    def running() -> None:
+        run.launch(lambda: done.put("the next"), (1,), phase, "what is next")
+
+    run.launch(running, (0,), Phase.FORWARD, "a forward")
+    assert run_to_the_end(scheduler, run, 1, done) == ["the next"]
 
 
 def here() -> Task:

@@ -175,6 +175,55 @@ def test_a_reader_is_woken_by_a_thread_that_does_not_read(inlet: Inlet) -> None:
         inlet.wait(waiter)
 
 
+@pytest.mark.parametrize("busy", [True, False])
+def test_a_reader_sleeps_while_its_rank_has_work(inlet: Inlet, monkeypatch: pytest.MonkeyPatch, busy: bool) -> None:
+    """To look again and again takes the interpreter from the thread that works."""
+    ends, waiter = Ends(inlet), Waiter()
+    read_alone(inlet)
+    inlet.busy, inlet._soon = busy, True
+    looks = 0
+    glance = inlet._glance
+
+    def counted() -> list[tuple[int, int]]:
+        nonlocal looks
+        looks += 1
+        return glance()
+
+    monkeypatch.setattr(inlet, "_glance", counted)
+    ends.on_message = lambda _: inlet.wake(waiter)
+    threading.Timer(0.05, lambda: ends.far.send(say.StepEnd(1), [])).start()
+    inlet.wait(waiter)
+    assert (looks == 1) == busy
+
+
+@pytest.mark.parametrize("reading", [True, False])
+@pytest.mark.parametrize("seconds", [0.0005, 0.0025])
+def test_a_pause_ends_when_nothing_comes(inlet: Inlet, reading: bool, seconds: float) -> None:
+    """Whether the one who pauses reads or another does; epoll's whole milliseconds or less."""
+    Ends(inlet)
+    read_alone(inlet)
+    assert reading or inlet._role.acquire(blocking=False)
+    until = time.perf_counter() + seconds
+    inlet.pause(Waiter(), until)
+    assert time.perf_counter() >= until
+
+
+@pytest.mark.parametrize("reading", [True, False])
+def test_a_pause_ends_with_what_it_is_for(inlet: Inlet, reading: bool) -> None:
+    """The one who pauses is told, by itself or by the thread that reads."""
+    ends, waiter = Ends(inlet), Waiter()
+    if reading:
+        read_alone(inlet)
+    else:
+        inlet.stepping(True)
+        while inlet._thread is None:  # until the tender reads
+            time.sleep(0.001)
+    ends.on_message = lambda _: inlet.wake(waiter)
+    threading.Timer(0.05, lambda: ends.far.send(say.StepEnd(1), [])).start()
+    inlet.pause(waiter, time.perf_counter() + 600)
+    assert (ends.got.get(timeout=0)[2] == threading.get_ident()) == reading
+
+
 def test_the_tender_reads_when_nobody_does(inlet: Inlet) -> None:
     """What comes while a task runs is taken in."""
     ends = Ends(inlet)

@@ -29,6 +29,8 @@ _IDLE_TICK_SECONDS = 0.1  # and between steps
 # How long a reader looks again and again before it sleeps, where the wait before this one was short.
 _SPIN_SECONDS = 0.001
 _SHORT_SECONDS = 0.002
+# How often it looks in the last millisecond of a pause.
+_GLANCE_SECONDS = 0.0002
 
 
 class Inlet:
@@ -38,10 +40,13 @@ class Inlet:
         spins: whether there is a core for each rank of this host, so that one may look for an answer without sleeping.
 
     Attributes:
+        busy: whether a thread of this rank has work: then nobody looks without sleeping, for that takes the interpreter
+            from it.
         came_after: what is being handed on came after this (time.perf_counter): nobody may have looked for a while.
     """
 
     def __init__(self, spins: bool = False) -> None:
+        self.busy = False
         self._spins = spins
         self._soon = False
         self._epoll = select.epoll()
@@ -83,6 +88,13 @@ class Inlet:
         if not reads or not self._read(waiter, lambda: waiter.told.acquire(blocking=False)):
             waiter.told.acquire()
 
+    def pause(self, waiter: Waiter, until: float) -> None:
+        """As `wait`, but return at `until` (time.perf_counter) at the latest."""
+        if _may_make_tensors() and self._role.acquire(blocking=False):
+            self._read(waiter, lambda: waiter.told.acquire(blocking=False) or time.perf_counter() >= until, until)
+        else:
+            waiter.told.acquire(timeout=max(0.0, until - time.perf_counter()))
+
     def wake(self, waiter: Waiter) -> None:
         """Let the thread go on that waits there, or will."""
         reader = self._reader
@@ -120,7 +132,7 @@ class Inlet:
         self._stepping.set()
         self._ring()
 
-    def _read(self, waiter: Waiter | None, over: Callable[[], bool]) -> bool:
+    def _read(self, waiter: Waiter | None, over: Callable[[], bool], until: float | None = None) -> bool:
         """Read until `over`, or until another thread was woken; return whether over. The role is the caller's."""
         self._thread, self._reader, self._woke = threading.get_ident(), waiter, False
         self._turns += 1
@@ -128,22 +140,30 @@ class Inlet:
             while not self._woke:
                 if over():
                     return True
-                self._handle(self._events())
+                self._handle(self._events(until))
             return over()
         finally:
             self._thread = self._reader = None
             self._role.release()
 
-    def _events(self) -> list[tuple[int, int]]:
+    def _events(self, until: float | None) -> list[tuple[int, int]]:
         began = time.perf_counter()
         events = self._glance()
-        while not events and self._soon and self._looked - began < _SPIN_SECONDS:
+        while not events and self._soon and not self.busy and self._looked - began < _SPIN_SECONDS:
             events = self._glance()
         if not events:
-            events = self._epoll.poll(None, 16)
+            events = self._sleep(until)
             self.came_after = self._looked = time.perf_counter()
         self._soon = self._spins and self._looked - began < _SHORT_SECONDS
         return events
+
+    def _sleep(self, until: float | None) -> list[tuple[int, int]]:
+        left = None if until is None else until - self._looked
+        if left is None or left >= 0.001:
+            return self._epoll.poll(left, 16)
+        # epoll counts whole milliseconds, and would wait for the next one.
+        time.sleep(max(0.0, min(left, _GLANCE_SECONDS)))
+        return []
 
     def _glance(self) -> list[tuple[int, int]]:
         """Return what has come since somebody looked."""

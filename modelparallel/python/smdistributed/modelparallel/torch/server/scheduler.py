@@ -22,8 +22,6 @@ from .ordering import Follower, Leader
 from .tasks import Phase, Task, Waiter, set_current
 from .turns import Turns
 
-# How often the scheduler looks whether something came, in a pause.
-_GLANCE_SECONDS = 0.0002
 _Entry = Tuple[int, int, int, Task]  # 0 for a resumed task, its micro-batch, a number: the smallest comes first
 
 
@@ -81,8 +79,10 @@ class Scheduler:
         self._follower: Follower | None = None
         self._step = 0
         self._free = False
+        self._over = False
         self._drives = drives
         self._foresight = Foresight() if foresees else None
+        self._pauses: Waiter | None = None
         self._counts = False
         self._waits_since: float | None = None
 
@@ -98,9 +98,13 @@ class Scheduler:
     def begin_step(self, number: int) -> None:
         """Begin a step: its turns are told with its number."""
         with self._lock:
-            self._step, self._free = number, False
+            self._step, self._free, self._over = number, False, False
             if self._foresight is not None:
                 self._foresight.begin_step()
+
+    def end_step(self) -> None:
+        """Note that the step is over: the thread that called the step function goes on."""
+        self._over = self._inlet.busy = True
 
     def release(self) -> None:
         """Let every task run, in any order: the step has failed."""
@@ -163,10 +167,14 @@ class Scheduler:
             heapq.heappush(self._ready[task.phase], entry)
             if self._running is None:
                 self._dispatch()
+            elif self._pauses is not None:
+                waiter, self._pauses = self._pauses, None
+                self._inlet.wake(waiter)
 
     def _dispatch(self) -> None:
         """Hand the baton to the first ready task; the lock is held and nobody runs."""
         task = self._take()
+        self._inlet.busy = task is not None or self._over
         self._waits(task is None)
         if task is None:
             return
@@ -184,25 +192,27 @@ class Scheduler:
 
     def _pause(self, foresight: Foresight) -> None:
         """Let a message that is about to come have its turn; the calling thread has the baton."""
-        may_wait = self._begins_next if self._drives else self._has_one_in_hand
-        if not may_wait():
-            return
-        until = foresight.answer_pause() if self._drives else foresight.request_pause()
-        while (left := until - time.perf_counter()) > 0 and may_wait():
-            time.sleep(min(left, _GLANCE_SECONDS))
-            self._inlet.look()
+        until = 0.0
+        while True:
+            with self._lock:
+                self._pauses = None
+                if not (self._begins_next() if self._drives else self._has_one_in_hand()):
+                    return
+                until = until or (foresight.answer_pause() if self._drives else foresight.request_pause())
+                if until <= time.perf_counter():
+                    return
+                self._pauses = waiter = Waiter()
+            self._inlet.pause(waiter, until)
 
     def _begins_next(self) -> bool:
         """First rank: whether it would begin a micro-batch next, before which an answer would go."""
-        with self._lock:
-            forwards = self._ready[Phase.FORWARD]
-            return bool(forwards) and forwards[0][0] == 1 and not self._ready[Phase.BACKWARD]
+        forwards = self._ready[Phase.FORWARD]
+        return bool(forwards) and forwards[0][0] == 1 and not self._ready[Phase.BACKWARD]
 
     def _has_one_in_hand(self) -> bool:
         """Other ranks: whether the last backward that is ready is next, which would let a new forward pass."""
-        with self._lock:
-            backwards = len(self._ready[Phase.BACKWARD])
-            return not self._ready[Phase.FORWARD] and self._turns.lets_pass(backwards)
+        backwards = len(self._ready[Phase.BACKWARD])
+        return not self._ready[Phase.FORWARD] and self._turns.lets_pass(backwards)
 
     def _idle_worker(self) -> _Worker:
         """Take an idle worker: the one that reads here, else the one that was busy last."""

@@ -213,13 +213,13 @@ class Server:
         if run.failure is not None:
             return
         if self.drives:
-            self.broadcast(say.MicrobatchDone(run.number, index))
             run.forget(index)
-        if run.bodies_left == 0:
-            if self.drives:
+            if run.bodies_left == 0:
                 self._maybe_end(run)
-            else:
-                self.send(0, say.BodiesDone(run.number))
+            if not run.ended:  # whose end frees all
+                self.broadcast(say.MicrobatchDone(run.number, index))
+        elif run.bodies_left == 0:
+            self.send(0, say.BodiesDone(run.number))
 
     def _maybe_end(self, run: StepRun) -> None:
         """pp rank 0: end the step once every rank's bodies have ended."""

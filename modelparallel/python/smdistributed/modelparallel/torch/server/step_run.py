@@ -156,7 +156,8 @@ class StepRun:
     def settle(self) -> None:
         """See whether the step is over."""
         with self._lock:
-            if not self._live and (self.failure is not None or self.ended):
+            if not self._live and (self.failure is not None or self.ended) and not self.over.is_set():
+                self._scheduler.end_step()
                 self.over.set()
 
     # -- waiting for other ranks
