@@ -59,7 +59,7 @@ class Bucket:
     def wait(self) -> None:
         """Wait for the reduction that is under way."""
         if self.work is not None:
-            wait_for(self.work)
+            wait_for(self.work, self.buffer)
             self.work = None
         if self.future is not None:
             poll(self.future.done)
@@ -91,14 +91,27 @@ def _dense_gradient(parameter: nn.Parameter) -> torch.Tensor:
     return parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
 
 
-def wait_for(work: dist.Work) -> None:
+def wait_for(work: dist.Work, tensor: torch.Tensor) -> None:
     """Wait for a collective, and give up when a replica fails: it would wait for ever, or for its own long time limit.
+
+    Args:
+        work: the collective.
+        tensor: what it is about.
 
     Raises:
         SMPError: what happened to the other replica.
     """
-    poll(work.is_completed)
+    try:
+        poll(work.is_completed)
+    except BaseException:
+        _given_up.append(tensor)
+        raise
     work.wait()
+
+
+# Kept for good. Else the thread that still works on them were the last to know them, and to drop a tensor it needs
+# Python's lock: up to torch 2.3 at least the group that waits for that thread at exit holds it.
+_given_up: list[torch.Tensor] = []
 
 
 def poll(done: Callable[[], bool]) -> None:

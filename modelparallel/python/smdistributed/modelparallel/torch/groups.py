@@ -74,12 +74,11 @@ class Groups:
         self.members = {kind: topology.members(kind, rank) for kind in CommGroup}
         world = tuple(range(topology.size))
         assert dist.group.WORLD is not None
+        options = {} if timeout is None else {"timeout": timeout}  # torch 2.0 takes no None for its default
         self.process = _by_kind(
-            topology, rank, {world: dist.group.WORLD}, lambda ranks: dist.new_group(ranks, timeout=timeout)
+            topology, rank, {world: dist.group.WORLD}, lambda ranks: dist.new_group(ranks, **options)
         )
-        self.control = _by_kind(
-            topology, rank, {}, lambda ranks: dist.new_group(ranks, backend="gloo", timeout=timeout)
-        )
+        self.control = _by_kind(topology, rank, {}, lambda ranks: dist.new_group(ranks, backend="gloo", **options))
 
     def close(self) -> list[dist.ProcessGroup]:
         """Forgets all groups and returns those that this object made, for the caller to destroy and forget too."""

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import importlib
 import importlib.util
+import time
 from typing import Any, Mapping
 
 import torch.distributed as dist
@@ -24,6 +25,8 @@ from .topology import Topology
 
 # Whether torch.distributed was initialised here, and not by the script.
 _joined = False
+# In which a thread of gloo drops the tensors of the last operation.
+_MOMENT_SECONDS = 0.05
 
 
 def init(config: Mapping[str, Any] | str | None = None) -> None:
@@ -105,9 +108,11 @@ def _leave() -> None:
 
     A thread of gloo drops the tensors of its last operation a moment after the caller has the result; if the
     interpreter ended in that moment, the process would abort. Destroying a group waits for
-    its threads, if nobody else holds it.
+    its threads, if nobody else holds it. Up to torch 2.3 at least it does so without letting go of Python's lock, which
+    the thread needs to drop a tensor: it would never end. So it has its moment before.
     """
     groups = state.groups.close()
+    time.sleep(_MOMENT_SECONDS)
     # At exit there is nobody left to tell, and a peer that is gone already is no news.
     with contextlib.suppress(Exception):
         while groups:

@@ -40,7 +40,7 @@ def joined(model: DistributedModel, divide_by_initial_world_size: bool) -> Itera
     group, members = state.groups.process[CommGroup.DP_GROUP], state.groups.members[CommGroup.DP_GROUP]
     # The replica that took the most steps has the parameters that all others lack; of several the first.
     key = torch.tensor([steps * len(members) - members.index(state.launch.rank)], device=state.server.settings.device)
-    wait_for(dist.all_reduce(key, op=dist.ReduceOp.MAX, group=group, async_op=True))
+    wait_for(dist.all_reduce(key, op=dist.ReduceOp.MAX, group=group, async_op=True), key)
     source = members[-int(key) % len(members)]
     for kind, tensors in model.replicated_tensors(buffers=True).items():
         if kind is CommGroup.RDP_GROUP and tensors:

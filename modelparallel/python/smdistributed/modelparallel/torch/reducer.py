@@ -103,7 +103,7 @@ class Reducer:
     def _running_replicas(self, own: int) -> int:
         device = self._buckets[0].device if self._buckets else state.server.settings.device
         count = torch.tensor([own], dtype=torch.int32, device=device)
-        wait_for(dist.all_reduce(count, group=state.groups.process[CommGroup.DP_GROUP], async_op=True))
+        wait_for(dist.all_reduce(count, group=state.groups.process[CommGroup.DP_GROUP], async_op=True), count)
         self._running = int(count)
         return self._running
 
@@ -185,7 +185,7 @@ class Reducer:
             flags = [[int(p.grad is not None and not b.shadowed) for p in b.parameters] + [int(b.late)] for b in own]
             flat = torch.tensor([flag for row in flags for flag in row], dtype=torch.int32, device=own[0].device)
             group = state.groups.process[kind]
-            wait_for(dist.all_reduce(flat, op=dist.ReduceOp.MAX, group=group, async_op=True))
+            wait_for(dist.all_reduce(flat, op=dist.ReduceOp.MAX, group=group, async_op=True), flat)
             by_kind[kind] = flat.cpu()
         offset = dict.fromkeys(by_kind, 0)
         for bucket in self._buckets:
