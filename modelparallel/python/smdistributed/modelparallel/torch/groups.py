@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from datetime import timedelta
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 import torch
 import torch.distributed as dist
@@ -74,7 +74,7 @@ class Groups:
         self.members = {kind: topology.members(kind, rank) for kind in CommGroup}
         world = tuple(range(topology.size))
         assert dist.group.WORLD is not None
-        options = {} if timeout is None else {"timeout": timeout}  # torch 2.0 takes no None for its default
+        options: dict[str, Any] = {} if timeout is None else {"timeout": timeout}  # torch 2.0 takes no None
         self.process = _by_kind(
             topology, rank, {world: dist.group.WORLD}, lambda ranks: dist.new_group(ranks, **options)
         )
