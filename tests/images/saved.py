@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 
 import docker
 
+# The engine writes all layers to its own disk before it sends the first byte: five gigabytes of an image for GPUs.
+_FIRST_BYTE_SECONDS = 900
+
 
 class Pattern(NamedTuple):
     """What to look for, and words of which every match has one: to look for these first is a hundred times faster."""
@@ -52,6 +55,7 @@ class Chunks(io.RawIOBase):
 
 def contents(client: docker.DockerClient, image: str) -> Iterator[tuple[str, bytes]]:
     """Yield every file of every layer of an image, and its configuration with the history, as (name, content)."""
+    client.api.timeout = max(client.api.timeout, _FIRST_BYTE_SECONDS)
     # As it arrives: on disk an image for GPUs would be five gigabytes once more.
     saved = io.BufferedReader(Chunks(client.images.get(image).save(named=True)))
     with tarfile.open(fileobj=saved, mode="r|") as outer:
