@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 import time
 from typing import Any, Iterator, Mapping
 
@@ -175,7 +177,7 @@ def operations(func: Any, args: Any, kwargs: Any, output: Any) -> float:
     """Floating point operations of one ATen call: torch's formula where it has one, else one per element written."""
     formula = _formulas().get(func._overloadpacket)
     if formula is not None:
-        return float(formula(*args, **kwargs, out_val=output))
+        return float(formula(*args, **kwargs, **{_output_name(): output}))
     if "scaled_dot_product" in func._overloadpacket.__name__:
         return _attention_operations(*args[:3])
     returns = func._schema.returns
@@ -190,6 +192,15 @@ def _formulas() -> dict[Any, Any]:
     except ImportError:  # torch 2.0
         return {}
     return flop_registry
+
+
+@functools.cache
+def _output_name() -> str:
+    """As what torch's formulas take an operation's output: `out_val`, in older releases `out`."""
+    from torch.utils.flop_counter import shape_wrapper
+
+    parameters = inspect.signature(shape_wrapper(tuple), follow_wrapped=False).parameters  # type: ignore[no-untyped-call]
+    return "out_val" if "out_val" in parameters else "out"
 
 
 def _attention_operations(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> float:
