@@ -75,7 +75,8 @@ def verdict(claim: Mapping[str, Any]) -> str:
     unit = f" {claim['unit']}" if "unit" in claim else ""
     target = f"target {'<=' if claim.get('at_most') else '>='} {claim['target']:g}"
     holds = "holds" if claim["holds"] else "DOES NOT HOLD"
-    return f"{holds}: {claim['what']}: {claim['measured']:.5g}{unit} ({target})"
+    between = "; 95 %: {:.4g} to {:.4g}".format(*claim["interval"]) if "interval" in claim else ""
+    return f"{holds}: {claim['what']}: {claim['measured']:.5g}{unit} ({target}{between})"
 
 
 def emit(line: Mapping[str, Any], text: str, options: argparse.Namespace) -> None:

@@ -53,6 +53,14 @@ def test_ratios_are_taken_inside_a_round() -> None:
     assert "DOES NOT HOLD: sleep, 2 ranks, 8 micro-batches" in text([row], [default, unlimited])
 
 
+def test_the_range_of_a_ratio_is_told() -> None:
+    row = steps_row(sleep_case(2, 8), ROUNDS)
+    default, unlimited = claims([row])
+    assert default["interval"] == [0.8, 1.0]  # the least and the most of its three rounds
+    assert unlimited["interval"] == [0.9091, 0.9091]  # the same in each
+    assert "1 (target >= 0.97; 95 %: 0.8 to 1)" in text([row], [default])
+
+
 def test_the_worst_rank_counts_for_memory() -> None:
     case = memory_case()
     row = {"case": case.name, "part": "memory", "peak_bytes": {"single": [1000], "smp": [500, 700]}}
