@@ -18,11 +18,14 @@ same_dates() {
     touch --date="@$date_of_all" /tmp
 }
 
-# Compile Python's packages here, on all cores: a container that had to compile torch itself would pay seconds at every
-# start. A compiled file contains the date of its source, so that is set before. Packages carry a few files for newer
-# Pythons than this one; those do not compile, and nothing imports them.
+# Compile the Python packages that this step has installed, on all cores: a container that had to compile torch itself
+# would pay seconds at every start. A compiled file contains the date of its source, so that is set before. Packages carry
+# a few files for newer Pythons than this one; those do not compile, and nothing imports them.
 compile_packages() {
     packages=$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    sources=$(mktemp)
+    find "$packages" -name '*.py' -newer "$began" -print0 > "$sources"
     same_dates_in "$packages"
-    python -m compileall -qq -j 0 --invalidation-mode timestamp "$packages" || true
+    xargs -0 -r -n 200 -P "$(nproc)" python -m compileall -qq --invalidation-mode timestamp < "$sources" || true
+    rm "$sources"
 }

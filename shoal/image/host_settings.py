@@ -6,6 +6,7 @@ What is read: pip's configuration (its environment variables included), apt's, t
 
 import configparser
 import contextlib
+import functools
 import io
 import os
 import re
@@ -44,8 +45,9 @@ class AptSettings:
         return lines
 
 
+@functools.cache
 def apt_settings() -> AptSettings:
-    """Ask this host's apt for its mirrors and Acquire options."""
+    """Ask this host's apt for its mirrors and Acquire options; once, for it takes its time over it."""
     if shutil.which("apt-get") is None:
         return AptSettings(None, None, ())
     form = "$(ORIGIN)|$(CODENAME)|$(COMPONENT)|$(REPO_URI)"
