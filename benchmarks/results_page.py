@@ -38,15 +38,14 @@ class Page:
     """All cells and settings of the given lines."""
 
     def __init__(self) -> None:
-        self.machine: dict[str, Any] = {}
-        self.builds: dict[str, None] = {}  # In the order in which they come.
+        self.machines: dict[str, dict[str, None]] = {}  # The builds measured on each; in the order in which they come.
         self.cells: dict[tuple[str, str], dict[int, Cell]] = {}
         self.runs: dict[tuple[str, str], dict[str, Any]] = {}
         self.ddp: list[dict[str, Any]] = []
 
     def add(self, line: dict[str, Any]) -> None:
-        self.machine = line["machine"]
-        self.builds[line["machine"].get("smddp_build", "unknown")] = None
+        machine = _machine_words(line["machine"])
+        self.machines.setdefault(machine, {})[line["machine"].get("smddp_build", "unknown")] = None
         if line["benchmark"] == "ddp":
             self.ddp += line["parts"]
             return
@@ -60,6 +59,8 @@ class Page:
             run[name].update(line[name])
         run["waiting"].update(line["waiting_share_of_core"])
         run["link"] = line["link_bytes_per_second"]
+        if run.setdefault("machine", machine) != machine:
+            raise ValueError(f"{' '.join(key)} was measured on another machine, too: give each a page")
 
     def claims(self, key: tuple[str, str]) -> list[Claim]:
         found = [claim for _, cell in sorted(self.cells[key].items()) for claim in claims_of(cell)]
@@ -67,15 +68,10 @@ class Page:
         return found + ([waiting_claim(key[0], waiting)] if waiting is not None else [])
 
     def text(self) -> str:
-        machine = self.machine
         parts = [_HEAD]
-        parts.append(
-            f"Machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
-            f"Linux {machine['kernel']}; Python {machine['python']}, "
-            f"torch {machine['torch']}, smddp {machine['smddp']}."
-        )
-        if len(self.builds) > 1:
-            parts.append(f"Measured on several builds of smddp while it changed: {', '.join(self.builds)}.")
+        for number, (machine, builds) in enumerate(self.machines.items(), 1):
+            name = f"Machine {number}" if len(self.machines) > 1 else "Machine"
+            parts.append(f"{name}: {machine}. Build of smddp: {', '.join(builds)}.")
         missing = [layout.name for layout in LAYOUTS if (layout.name, "all_reduce") not in self.cells]
         missing += [name for name in OPERATIONS if not any(operation == name for _, operation in self.cells)]
         missing += [f"DDP {name}" for name in NETWORKS if name not in {part["part"] for part in self.ddp}]
@@ -104,6 +100,8 @@ class Page:
         lines += [f"    benchmarks/collectives.py --layout {layout} --op {operation} --sizes {sizes}", ""]
         if run["link"]:
             lines += [f"Links carried {run['link'] * 8 / 1e9:.3f} Gbit/s of TCP payload each way at once.", ""]
+        if len(self.machines) > 1:
+            lines += [f"On machine {list(self.machines).index(run['machine']) + 1}.", ""]
         lines += [_times_table(cells), "", _ratios_table(cells), ""]
         for kind in ("absent", "failed", "wrong"):
             lines += [f"- {kind}: {name}: {reason}" for name, reason in sorted(run[kind].items())]
@@ -112,6 +110,13 @@ class Page:
             lines += [f"- A rank that waits for a late one burns of a core: {shares}."]
         lines += [f"- {name}: {text}" for name, text in sorted(run["settings"].items())]
         return "\n".join(lines)
+
+
+def _machine_words(machine: dict[str, Any]) -> str:
+    return (
+        f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, Linux {machine['kernel']}; "
+        f"Python {machine['python']}, torch {machine['torch']}, smddp {machine['smddp']}"
+    )
 
 
 def _order(key: tuple[str, str]) -> tuple[int, str, int]:
@@ -196,7 +201,7 @@ def main() -> int:
                     file=sys.stderr,
                 )
                 return 1
-    if not page.machine:
+    if not page.machines:
         print("benchmarks/results_page.py: no results in these files", file=sys.stderr)
         return 1
     print(page.text(), end="")

@@ -15,18 +15,18 @@ SCRIPT = REPOSITORY / "benchmarks" / "results_page.py"
 MACHINE = {"cpu": "c", "cores": 2, "memory_gib": 24, "kernel": "6", "python": "3.11", "torch": "2.13", "smddp": "0.1"}
 
 
-def a_line(size: int, gloo: float) -> str:
+def a_line(size: int, gloo: float, layout: str = "1x2", cpu: str = "c") -> str:
     seconds = {"smddp": 1e-3, "gloo": gloo}
     one = Round([90.0, 90.0], ["near", "near"], 0.0, seconds, seconds, 5e-4)
-    run = {"layout": "1x2", "operation": "all_reduce", "link_bytes_per_second": 0, "settings": {"gloo": "defaults"}}
+    run = {"layout": layout, "operation": "all_reduce", "link_bytes_per_second": 0, "settings": {"gloo": "defaults"}}
     run |= {
         "absent": {"mpich": "is not installed"},
         "failed": {},
         "wrong": {},
         "waiting_share_of_core": {"smddp": 0.01},
     }
-    cells = [Cell("1x2", "all_reduce", size, [one]).summary()]
-    return json.dumps({"benchmark": "collectives", "machine": MACHINE, **run, "cells": cells})
+    cells = [Cell(layout, "all_reduce", size, [one]).summary()]
+    return json.dumps({"benchmark": "collectives", "machine": MACHINE | {"cpu": cpu}, **run, "cells": cells})
 
 
 def results_page(*files: Path) -> subprocess.CompletedProcess[str]:
@@ -52,6 +52,24 @@ def test_lines_are_put_together_and_what_fails_comes_first(tmp_path: Path) -> No
     assert page.index("| gloo / smddp, time | 1x2 | all_reduce | 16 MiB | at least 6 | 5 |") < page.index(
         "## all_reduce"
     )
+
+
+def test_each_result_names_its_machine_where_there_are_several(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text(a_line(1 << 20, 3e-3) + "\n" + a_line(1 << 20, 3e-3, "1x4", "d") + "\n")
+    page = results_page(file).stdout
+    assert "Machine 1: c, 2 cores" in page
+    assert "Machine 2: d, 2 cores" in page
+    first, second = page.index("## all_reduce: 1 host x 2"), page.index("## all_reduce: 1 host x 4")
+    assert first < page.index("On machine 1.") < second < page.index("On machine 2.")
+
+
+def test_rounds_of_two_machines_are_not_mixed(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text(a_line(1 << 20, 3e-3) + "\n" + a_line(4 << 20, 3e-3, cpu="d") + "\n")
+    done = results_page(file)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "1x2 all_reduce was measured on another machine, too" in done.stderr
 
 
 @pytest.mark.parametrize("text", ["", "{}", "no JSON"])
