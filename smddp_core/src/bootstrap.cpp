@@ -267,7 +267,7 @@ class Bootstrap {
       });
     if (arena) {
       host = std::make_unique<HostTier>(std::move(*arena), env.one_shot_bytes);
-      host->tune(Op{OpHeader{}, meeting_point_.deadline()}, env.shm_stores);
+      host->tune(Op{OpHeader{}, meeting_point_.deadline()}, env);
       if (env.info && topology.local_rank == 0)
         std::fprintf(stderr, "smddp %s: group %s, host %d: %s\n", version(), options_.name.c_str(), topology.host,
                      host->description().c_str());

@@ -203,10 +203,10 @@ void Communicator::all_gather(const void* in, const std::vector<void*>& outs, st
                      std::to_string(impl_->size()));
   OpHeader header = header_of(OpKind::all_gather, bytes, dtype);
   header.tag = tag;
-  copy_bytes(outs[static_cast<std::size_t>(impl_->rank())], in, bytes);
+  if (impl_->alone()) copy_bytes(outs[0], in, bytes);
   std::vector<MutableBlock> blocks;
   for (void* out : outs) blocks.push_back({out, bytes});
-  impl_->run(header, timeout, [&](Tier& tier, const Op& op) { tier.all_gather(op, blocks); });
+  impl_->run(header, timeout, [&](Tier& tier, const Op& op) { tier.all_gather(op, in, blocks); });
 }
 
 void Communicator::reduce_scatter(const std::vector<const void*>& ins, void* out, std::size_t count, DType dtype,

@@ -84,6 +84,14 @@ bool read_net(Env& env, const std::string& text) {
   return found != std::end(kNets);
 }
 
+const char* const kDirects[] = {"auto", "always", "never"};
+
+bool read_direct(Env& env, const std::string& text) {
+  const auto found = std::find(std::begin(kDirects), std::end(kDirects), text);
+  env.shm_direct = static_cast<Direct>(found - std::begin(kDirects));
+  return found != std::end(kDirects);
+}
+
 template <auto member>
 bool read_word(Env& env, const std::string& text) {
   env.*member = text;
@@ -144,6 +152,8 @@ const Row kRows[] = {
      write_number<&Env::shm_chunk_bytes>},
     {"SMDDP_SHM_STORES", Scope::group, "cached, streaming or auto", read_stores,
      [](const Env& env) { return env.shm_stores.empty() ? std::string("auto") : env.shm_stores; }},
+    {"SMDDP_SHM_DIRECT", Scope::group, "auto, always or never", read_direct,
+     [](const Env& env) { return std::string(kDirects[static_cast<std::size_t>(env.shm_direct)]); }},
     {"SMDDP_ONE_SHOT_BYTES", Scope::group, "a whole number of at least 0", read_size<&Env::one_shot_bytes, 0>,
      write_number<&Env::one_shot_bytes>},
     {"SMDDP_NET_BLOCK_BYTES", Scope::group, "a whole number of at least 4096", read_size<&Env::net_block_bytes, 4096>,

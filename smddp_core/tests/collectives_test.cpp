@@ -18,6 +18,7 @@ struct Case {
   bool tcp_only;
   Path path;
   const char* provider = "";  ///< libfabric's, for the network; none for TCP.
+  bool direct = false;        ///< Ranks of a host read one another's memory.
 };
 
 const Case kCases[] = {
@@ -25,6 +26,9 @@ const Case kCases[] = {
     {"host2", {"a", "a"}, false, Path::host},
     {"host3", {"a", "a", "a"}, false, Path::host},
     {"host4", {"a", "a", "a", "a"}, false, Path::host},
+    {"direct2", {"a", "a"}, false, Path::host, "", true},
+    {"direct3", {"a", "a", "a"}, false, Path::host, "", true},
+    {"direct4", {"a", "a", "a", "a"}, false, Path::host, "", true},
     {"tcp2", {"a", "a"}, true, Path::flat},
     {"tcp5", {"a", "a", "a", "a", "a"}, true, Path::flat},
     {"uneven3", {"a", "b", "b"}, false, Path::flat},
@@ -32,6 +36,8 @@ const Case kCases[] = {
     {"hosts2x2interleaved", {"a", "b", "a", "b"}, false, Path::hierarchical},
     {"hosts3x2", {"a", "a", "b", "b", "c", "c"}, false, Path::hierarchical},
     {"hosts2x3", {"a", "a", "a", "b", "b", "b"}, false, Path::hierarchical},
+    {"directHosts2x2", {"a", "a", "b", "b"}, false, Path::hierarchical, "", true},
+    {"directHosts2x3", {"a", "a", "a", "b", "b", "b"}, false, Path::hierarchical, "", true},
     {"fabric2", {"a", "b"}, false, Path::flat, "tcp;ofi_rxm"},
     {"fabric4", {"a", "b", "c", "d"}, false, Path::flat, "tcp;ofi_rxm"},
     {"fabricHosts2x2", {"a", "a", "b", "b"}, false, Path::hierarchical, "tcp;ofi_rxm"},
@@ -112,6 +118,7 @@ class Collectives : public ::testing::TestWithParam<Case> {
     const Case& now = GetParam();
     run_ranks(now.hosts, body, [&](CommunicatorOptions& options) {
       options.env.tcp_only = now.tcp_only;
+      options.env.shm_direct = now.direct ? Direct::always : Direct::never;
       use_fabric(options, now.provider);
     });
   }

@@ -20,6 +20,7 @@ struct Case {
   const char* name;
   Hosts hosts;
   const char* provider = "";  ///< libfabric's, for the network; none for TCP.
+  bool direct = false;        ///< Ranks of a host read one another's memory.
 };
 class Failures : public ::testing::TestWithParam<Case> {
  protected:
@@ -28,7 +29,10 @@ class Failures : public ::testing::TestWithParam<Case> {
     if (!reason.empty()) GTEST_SKIP() << reason;
   }
   void run(const std::function<void(Communicator&, int)>& body) {
-    run_ranks(GetParam().hosts, body, [](CommunicatorOptions& options) { use_fabric(options, GetParam().provider); });
+    run_ranks(GetParam().hosts, body, [](CommunicatorOptions& options) {
+      use_fabric(options, GetParam().provider);
+      if (GetParam().direct) options.env.shm_direct = Direct::always;
+    });
   }
   int size() const { return static_cast<int>(GetParam().hosts.size()); }
 };
@@ -122,8 +126,9 @@ TEST_P(Failures, LeavingEarlyIsReported) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, Failures,
-                         ::testing::Values(Case{"host3", {"a", "a", "a"}}, Case{"tcp3", {"a", "b", "b"}},
-                                           Case{"hosts2x2", {"a", "a", "b", "b"}},
+                         ::testing::Values(Case{"host3", {"a", "a", "a"}}, Case{"direct3", {"a", "a", "a"}, "", true},
+                                           Case{"directHosts2x2", {"a", "a", "b", "b"}, "", true},
+                                           Case{"tcp3", {"a", "b", "b"}}, Case{"hosts2x2", {"a", "a", "b", "b"}},
                                            Case{"fabric3", {"a", "b", "c"}, "tcp;ofi_rxm"},
                                            Case{"fabricHosts2x2", {"a", "a", "b", "b"}, "tcp;ofi_rxm"},
                                            Case{"sockets2", {"a", "b"}, "sockets"}),

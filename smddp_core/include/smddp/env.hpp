@@ -16,6 +16,9 @@ using Settings = std::map<std::string, std::string>;
 /// What carries data between hosts.
 enum class Net { automatic, tcp, fabric };
 
+/// Whether ranks of a host read one another's memory.
+enum class Direct { automatic, always, never };
+
 /// Settings of a process, and, once a group is connected, of the group: those marked [group] are rank 0's on every
 /// rank, whatever the others have. The rest are each rank's own.
 ///
@@ -49,6 +52,12 @@ struct Env {
   /// SMDDP_SHM_STORES [group]: how shared memory is written: `cached`, `streaming` (past the caches) or `auto` (empty
   /// here): each host measures both when the group is made, and takes what is faster.
   std::string shm_stores;
+
+  /// SMDDP_SHM_DIRECT [group]: whether ranks of a host read messages out of one another's memory (process_vm_readv),
+  /// one copy instead of two: `auto` (default: sizes for which that is faster, where the system allows it, every rank
+  /// has a core and a measurement when the group is made says so), `always` (any size, wherever it is allowed) or
+  /// `never`.
+  Direct shm_direct = Direct::automatic;
 
   /// SMDDP_ONE_SHOT_BYTES [group]: an all-reduce up to this size is summed by every rank alone, which saves one of two
   /// waits. Default 32 KiB; bounded by the chunk.

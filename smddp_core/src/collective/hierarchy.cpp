@@ -76,7 +76,9 @@ void Hierarchy::broadcast(const Op& op, void* data, std::size_t bytes, int root)
 }
 
 // The blocks of all ranks have one size here (Communicator::all_gather).
-void Hierarchy::all_gather(const Op& op, const std::vector<MutableBlock>& blocks) {
+void Hierarchy::all_gather(const Op& op, const void* in, const std::vector<MutableBlock>& blocks) {
+  const MutableBlock& mine = blocks[static_cast<std::size_t>(rank())];
+  copy_bytes(mine.data, in, mine.bytes);
   std::vector<MutableBlock> on_rail;
   for (const int rank : topology_.rail()) on_rail.push_back(blocks[static_cast<std::size_t>(rank)]);
   std::vector<std::size_t> arrived;
@@ -93,7 +95,7 @@ void Hierarchy::all_gather(const Op& op, const std::vector<MutableBlock>& blocks
       for (const int rank : topology_.hosts[h])
         on_host.push_back(run_of(blocks[static_cast<std::size_t>(rank)], at, step));
       rail_->wait_for(op, arrived[h], std::min(at + step, bytes));
-      local_->all_gather(op, on_host);
+      local_->all_gather(op, on_host[static_cast<std::size_t>(topology_.local_rank)].data, on_host);
     }
     at += step;
   } while (at < bytes);
@@ -199,7 +201,7 @@ void Hierarchy::gather_block(const Op& op, ReducePipe& pipe, std::size_t turn, s
     slices.push_back({part.count ? bytes_at(out, (at + part.first) * width) : nullptr, part.count * width});
   }
   pipe.finish(turn);
-  local_->all_gather(op, slices);
+  local_->all_gather(op, slices[static_cast<std::size_t>(topology_.local_rank)].data, slices);
 }
 
 }  // namespace smddp

@@ -29,7 +29,7 @@ class Hierarchy final : public Tier {
   int size() const override { return topology_.size; }
   void barrier(const Op& op) override;
   void broadcast(const Op& op, void* data, std::size_t bytes, int root) override;
-  void all_gather(const Op& op, const std::vector<MutableBlock>& blocks) override;
+  void all_gather(const Op& op, const void* in, const std::vector<MutableBlock>& blocks) override;
   void reduce_scatter(const Op& op, const std::vector<Block>& blocks, void* out, const Reduction& reduction) override;
   void all_reduce(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) override;
 

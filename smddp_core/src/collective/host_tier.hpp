@@ -8,9 +8,18 @@
 //   all_gather          1 step    B/n in, (n-1)/n B read
 //   broadcast           1 step    B in at the root, B read elsewhere
 // Messages go in chunks of about an L2 cache.
+//
+// Where ranks can read one another's memory, messages of a middle size are copied once, without shared memory
+// (host_direct.cpp): those of more than some 10 us, to which its system calls and waits add little, and of less than
+// what a cache holds, since the kernel walks page tables and copies page by page.
+//   all_reduce          3 steps   2(n-1)/n B read
+//   reduce_scatter      2 steps   (n-1)/n B read
+//   all_gather          2 steps   (n-1)/n B read
+//   broadcast           2 steps   B read
 #pragma once
 
 #include "collective/tier.hpp"
+#include "smddp/env.hpp"
 #include "transport/arena.hpp"
 
 namespace smddp {
@@ -20,19 +29,19 @@ class HostTier final : public Tier {
   /// @param one_shot_bytes see Env::one_shot_bytes.
   HostTier(Arena arena, std::size_t one_shot_bytes);
 
-  /// The first thing all ranks of the host do together: they learn how to wait for one another and how to write what
-  /// others read. The host's first rank decides the latter, by `stores` (SMDDP_SHM_STORES) or, where that is empty, by
-  /// what a chunk takes each way; about a millisecond.
-  void tune(const Op& op, const std::string& stores);
+  /// The first thing all ranks of the host do together: they learn how to wait for one another, how to write what
+  /// others read and whether to read one another's memory. The host's first rank decides the latter two, by
+  /// `env.shm_stores` and `.shm_direct` or, where those leave it open, by what each way takes; a few milliseconds.
+  void tune(const Op& op, const Env& env);
 
-  /// "cached stores (chunk 43 us, streaming 88 us), chunks of 1024 KiB, spinning"; the times on the host's first rank.
+  /// "cached stores (a chunk cached 43 us, streaming 88 us), chunks of 1024 KiB, ..."; times on the host's first rank.
   std::string description() const;
 
   int rank() const override { return arena_.local_rank(); }
   int size() const override { return arena_.size(); }
   void barrier(const Op& op) override;
   void broadcast(const Op& op, void* data, std::size_t bytes, int root) override;
-  void all_gather(const Op& op, const std::vector<MutableBlock>& blocks) override;
+  void all_gather(const Op& op, const void* in, const std::vector<MutableBlock>& blocks) override;
   void reduce_scatter(const Op& op, const std::vector<Block>& blocks, void* out, const Reduction& reduction) override;
   /// `reduction.in` and `.out` must be one type here.
   void all_reduce(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) override;
@@ -50,14 +59,31 @@ class HostTier final : public Tier {
   void copy_in(const Op& op, Chunk& chunk, std::size_t width);
   void reduce_own(const Op& op, const Chunk& chunk, const Reduction& reduction, bool first);
   void copy_out(const Op& op, const Chunk& chunk, std::size_t width);
+  void share_chunks(const Op& op, const void* in, const std::vector<MutableBlock>& blocks, std::size_t longest);
   void write(void* to, const void* from, std::size_t bytes) { copy_with(stores_, to, from, bytes); }
+
+  /// Of a message of all ranks together.
+  bool goes_direct(OpKind kind, std::size_t bytes) const;
+  /// Each false, with nothing written, where the memory of some rank cannot be read.
+  bool broadcast_direct(const Op& op, void* data, std::size_t bytes, int root);
+  bool all_gather_direct(const Op& op, const void* in, const std::vector<MutableBlock>& blocks);
+  bool reduce_scatter_direct(const Op& op, const std::vector<Block>& blocks, void* out, const Reduction& reduction);
+  bool all_reduce_direct(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction);
+
+  void choose_stores(const Op& op, const std::string& wanted, Scratch& memory);
+  void choose_direct(const Op& op, Direct wanted, Scratch& memory);
   double time_of_chunk(const Op& op, Stores stores, Scratch& memory);
+  double time_of_gather(const Op& op, bool direct, Scratch& memory);
 
   Arena arena_;
   std::size_t one_shot_bytes_;
   Stores stores_ = Stores::cached;
+  bool direct_ = false;
+  bool direct_always_ = false;
   std::string probed_;
+  std::string probed_direct_;
   std::vector<const void*> sources_;
+  Scratch fetched_;
 };
 
 }  // namespace smddp

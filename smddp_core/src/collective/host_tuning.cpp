@@ -15,6 +15,8 @@ constexpr int kProbes = 5;
 // Streaming costs up to twice as much where caches are shared and gains seven times where they are not: in doubt,
 // cached.
 constexpr double kClearly = 1.5;
+// What reading one another's memory gains at the size of a chunk it more than gains above: in doubt, so.
+constexpr double kHardly = 1.2;
 // Smaller chunks say nothing about the caches.
 constexpr std::size_t kLeastProbe = std::size_t{64} << 10;
 
@@ -37,13 +39,52 @@ double HostTier::time_of_chunk(const Op& op, Stores stores, Scratch& memory) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 
-void HostTier::tune(const Op& op, const std::string& stores) {
-  arena_.meet(op);
-  const bool probe = stores.empty() && arena_.chunk_bytes() >= kLeastProbe;
-  Stores chosen = stores == "streaming" ? Stores::streaming : Stores::cached;
-  if (probe) {
-    Scratch memory;
-    std::fill_n(memory.at_least(arena_.chunk_bytes()), arena_.chunk_bytes(), std::byte{0});
+// A message as long as a chunk, from beside it.
+double HostTier::time_of_gather(const Op& op, bool direct, Scratch& memory) {
+  using Clock = std::chrono::steady_clock;
+  direct_ = direct_always_ = direct;
+  const std::size_t bytes = arena_.chunk_bytes() / static_cast<std::size_t>(size());
+  std::byte* data = memory.at_least(2 * arena_.chunk_bytes());
+  std::vector<MutableBlock> blocks;
+  for (int r = 0; r < size(); ++r) blocks.push_back({data + static_cast<std::size_t>(r) * bytes, bytes});
+  barrier(op);
+  const auto start = Clock::now();
+  all_gather(op, data + arena_.chunk_bytes(), blocks);
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+void HostTier::tune(const Op& op, const Env& env) {
+  arena_.meet(op, env.shm_direct != Direct::never);
+  Scratch memory;
+  std::fill_n(memory.at_least(2 * arena_.chunk_bytes()), 2 * arena_.chunk_bytes(), std::byte{0});
+  choose_stores(op, env.shm_stores, memory);
+  choose_direct(op, env.shm_direct, memory);
+}
+
+void HostTier::choose_direct(const Op& op, Direct wanted, Scratch& memory) {
+  bool chosen = arena_.direct() && wanted == Direct::always;
+  if (arena_.direct() && wanted == Direct::automatic && arena_.spinning() && arena_.chunk_bytes() >= kLeastProbe) {
+    double shared = std::numeric_limits<double>::max();
+    double direct = shared;
+    for (int turn = 0; turn < kProbes; ++turn) {
+      shared = std::min(shared, time_of_gather(op, false, memory));
+      direct = std::min(direct, time_of_gather(op, true, memory));
+    }
+    chosen = direct < kHardly * shared;
+    std::ostringstream text;
+    text.precision(0);
+    text << std::fixed << " (an all-gather of a chunk " << direct << " us, through shared memory " << shared << " us)";
+    probed_direct_ = text.str();
+  }
+  if (rank() == 0) arena_.decide({stores_, chosen});
+  barrier(op);
+  direct_ = arena_.decision().direct;
+  direct_always_ = direct_ && wanted == Direct::always;
+}
+
+void HostTier::choose_stores(const Op& op, const std::string& wanted, Scratch& memory) {
+  Stores chosen = wanted == "streaming" ? Stores::streaming : Stores::cached;
+  if (wanted.empty() && arena_.chunk_bytes() >= kLeastProbe) {
     double cached = std::numeric_limits<double>::max();
     double streaming = cached;
     for (int turn = 0; turn < kProbes; ++turn) {
@@ -56,15 +97,15 @@ void HostTier::tune(const Op& op, const std::string& stores) {
     text << std::fixed << " (a chunk cached " << cached << " us, streaming " << streaming << " us)";
     probed_ = text.str();
   }
-  if (rank() == 0) arena_.decide(chosen);
+  if (rank() == 0) arena_.decide({chosen, false});
   barrier(op);
-  stores_ = arena_.stores();
+  stores_ = arena_.decision().stores;
 }
 
 std::string HostTier::description() const {
   return std::string(stores_ == Stores::streaming ? "streaming" : "cached") + " stores" + probed_ + ", chunks of " +
-         std::to_string(arena_.chunk_bytes() >> 10) + " KiB, " +
-         (arena_.spinning() ? "a core for each rank" : "fewer cores than ranks: no spinning");
+         std::to_string(arena_.chunk_bytes() >> 10) + " KiB, " + (direct_ ? "direct reads" : "no direct reads") +
+         probed_direct_ + ", " + (arena_.spinning() ? "a core for each rank" : "fewer cores than ranks: no spinning");
 }
 
 }  // namespace smddp

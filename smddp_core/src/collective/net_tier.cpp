@@ -72,7 +72,9 @@ void NetTier::start_all_gather(const Op& op, const std::vector<MutableBlock>& bl
   }
 }
 
-void NetTier::all_gather(const Op& op, const std::vector<MutableBlock>& blocks) {
+void NetTier::all_gather(const Op& op, const void* in, const std::vector<MutableBlock>& blocks) {
+  const MutableBlock& mine = blocks[static_cast<std::size_t>(me_)];
+  copy_bytes(mine.data, in, mine.bytes);
   std::vector<std::size_t> arrived;
   start_all_gather(op, blocks, arrived);
   finish(op);

@@ -25,9 +25,9 @@ class Tier {
   /// Copies `bytes` bytes from rank `root` to all.
   virtual void broadcast(const Op& op, void* data, std::size_t bytes, int root) = 0;
 
-  /// Fills blocks[r] with rank r's; blocks[rank()] holds this rank's input. Sizes may differ between blocks, not
-  /// between ranks.
-  virtual void all_gather(const Op& op, const std::vector<MutableBlock>& blocks) = 0;
+  /// Fills blocks[r] with rank r's `in`, which is as long as blocks[r] there, and blocks[rank()] or disjoint from all.
+  /// Sizes may differ between blocks, not between ranks.
+  virtual void all_gather(const Op& op, const void* in, const std::vector<MutableBlock>& blocks) = 0;
 
   /// out = reduction over ranks of blocks[rank()], in rank order. Sizes may differ between blocks, not between ranks.
   /// `out` may be this rank's block if the types have one size.

@@ -7,10 +7,14 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstring>
+#include <random>
 #include <utility>
 
+#include "memory.hpp"
 #include "smddp/errors.hpp"
 #include "transport/cores.hpp"
+#include "transport/peer_memory.hpp"
 
 namespace smddp {
 
@@ -22,7 +26,10 @@ struct alignas(128) Arena::Lane {
   std::atomic<std::uint32_t> bell;      // futex word: changes with every signal
   std::atomic<std::uint32_t> sleepers;  // ranks that sleep on the bell
   cpu_set_t cores;                      // that the rank may use
-  OpHeader announced[kUnits];           // of the last rounds, each of which has at least a unit
+  MemoryProof proof;
+  std::atomic<bool> reads_all;  // every other rank's memory
+  std::atomic<bool> withdrawn;
+  OpHeader announced[kUnits];  // of the last rounds, each of which has at least a unit
 };
 
 struct alignas(128) Arena::Header {
@@ -31,6 +38,7 @@ struct alignas(128) Arena::Header {
   std::uint64_t chunk_bytes;
   Nonce nonce;
   std::atomic<Stores> stores;
+  std::atomic<bool> direct;
 };
 
 namespace {
@@ -41,6 +49,8 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "counters are sha
 // With a core for each rank the peer is usually a few microseconds away. With fewer, spinning only keeps the awaited
 // rank from running (4 ranks on 2 cores, 4 KiB: 53 us with 2000 spins, 4 us with 20).
 constexpr std::chrono::microseconds kSpinTime{40};
+// A rank that reads another's memory takes longer over it: a wait for that spins this many times as long.
+constexpr int kSpinsForReaders = 10;
 constexpr int kSpinsShared = 20;
 constexpr int kYields = 50;
 // A sleeper looks for dead peers and aborts this often.
@@ -146,9 +156,12 @@ void Arena::join(int local_rank, std::vector<int> members, Control& control) {
   control_ = &control;
   spins_ = kSpinsShared;
   lane(me_).cores = allowed_cores();
+  std::random_device random;
+  proof_ = std::make_unique<std::uint64_t>(std::uint64_t{random()} << 32U | random());
+  lane(me_).proof = {::getpid(), reinterpret_cast<std::uintptr_t>(proof_.get()), *proof_};
 }
 
-void Arena::meet(const Op& op) {
+void Arena::meet(const Op& op, bool direct) {
   const Round round = begin(op, 0);
   publish(op, round);
   await_all_published(op, round, true);
@@ -156,6 +169,18 @@ void Arena::meet(const Op& op) {
   for (int r = 0; r < size(); ++r) masks.push_back(lane(r).cores);
   own_cores_ = cores_suffice(masks, quota_cores());
   if (own_cores_) spins_ = spins_in(kSpinTime);
+  if (direct) find_direct(op);
+}
+
+void Arena::find_direct(const Op& op) {
+  bool all = true;
+  for (int r = 0; r < size(); ++r) all = all && (r == me_ || can_read(lane(r).proof));
+  lane(me_).reads_all.store(all, std::memory_order_relaxed);
+  const Round round = begin(op, 0);
+  publish(op, round);
+  await_all_published(op, round, true);
+  direct_ = true;
+  for (int r = 0; r < size(); ++r) direct_ = direct_ && lane(r).reads_all.load(std::memory_order_relaxed);
 }
 
 Arena::Header& Arena::header() const { return *reinterpret_cast<Header*>(segment_.data()); }
@@ -165,8 +190,14 @@ Arena::Lane& Arena::lane(int local_rank) const {
   return reinterpret_cast<Lane*>(segment_.data() + sizeof(Header))[local_rank];
 }
 
-Stores Arena::stores() const { return header().stores.load(std::memory_order_relaxed); }
-void Arena::decide(Stores stores) { header().stores.store(stores, std::memory_order_relaxed); }
+Arena::Decision Arena::decision() const {
+  return {header().stores.load(std::memory_order_relaxed), header().direct.load(std::memory_order_relaxed)};
+}
+
+void Arena::decide(const Decision& decision) {
+  header().stores.store(decision.stores, std::memory_order_relaxed);
+  header().direct.store(decision.direct, std::memory_order_relaxed);
+}
 
 std::byte* Arena::slot(int local_rank, const Round& round) {
   const std::size_t ring = kChunks * layout_.chunk_bytes;
@@ -182,7 +213,7 @@ Arena::Round Arena::begin(const Op& op, std::size_t bytes) {
   while (aligned < units) aligned *= 2;
   cursor_ = (cursor_ + aligned - 1) / aligned * aligned;
   if (cursor_ + units > (units > kSmallUnits ? kLargeEnd : kUnits)) cursor_ = 0;
-  const Round round{++round_, cursor_};
+  const Round round{++round_, cursor_, spins_};
   std::uint64_t before = 0;
   for (std::uint32_t u = cursor_; u < cursor_ + units; ++u) {
     before = std::max(before, last_use_[u]);
@@ -190,7 +221,7 @@ Arena::Round Arena::begin(const Op& op, std::size_t bytes) {
   }
   cursor_ += units;
   if (before > 0 && settled_ <= before) {
-    for (int r = 0; r < size(); ++r) await_number(op, r, Phase::published, before + 1);
+    for (int r = 0; r < size(); ++r) await_number(op, r, Phase::published, before + 1, spins_);
     settled_ = before + 1;
   }
   return round;
@@ -201,6 +232,45 @@ void Arena::publish(const Op& op, const Round& round) {
   mine.announced[round.number % kUnits] = op.header;
   signal(mine.published, round.number);
 }
+
+Arena::Round Arena::lend(const Op& op, const std::vector<const void*>& addresses) {
+  Round round = begin(op, addresses.size() * sizeof(std::uintptr_t));
+  if (own_cores_) round.spins *= kSpinsForReaders;
+  auto* lent = reinterpret_cast<std::uintptr_t*>(slot(me_, round));
+  for (const void* address : addresses) {
+    const auto number = reinterpret_cast<std::uintptr_t>(address ? address : proof_.get());
+    std::byte first{};
+    *lent++ = read_memory_of(::getpid(), number, &first, 1) == 0 ? number : 0;
+  }
+  publish(op, round);
+  return round;
+}
+
+bool Arena::lent_by_all(const Round& round, std::size_t addresses) {
+  for (int r = 0; r < size(); ++r) {
+    const auto* lent = reinterpret_cast<const std::uintptr_t*>(slot(r, round));
+    if (std::count(lent, lent + addresses, std::uintptr_t{0}) > 0) return false;
+  }
+  return true;
+}
+
+void Arena::fetch(const Op& op, int local_rank, const Round& round, std::size_t index, std::size_t offset, void* to,
+                  std::size_t bytes) {
+  if (bytes == 0) return;
+  const Lane& theirs = lane(local_rank);
+  const std::uintptr_t address = reinterpret_cast<const std::uintptr_t*>(slot(local_rank, round))[index];
+  const int error = read_memory_of(theirs.proof.pid, address + offset, to, bytes);
+  // Pairs with withdraw(): what was read before it is what they lent.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (error == 0 && !theirs.withdrawn.load(std::memory_order_relaxed)) return;
+  const int rank = members_[static_cast<std::size_t>(local_rank)];
+  control_->settle(kPatience);
+  if (error == 0 || error == ESRCH || control_->closed(rank)) throw_peer_closed(op, rank, control_->error_number(rank));
+  throw Error(ErrorKind::system, describe(op.header) + ": cannot read the memory of " + who(op, {rank}) + ": " +
+                                     std::strerror(error) + " (SMDDP_SHM_DIRECT=never does without)");
+}
+
+void Arena::withdraw() { lane(me_).withdrawn.store(true, std::memory_order_seq_cst); }
 
 void Arena::signal_reduced(const Round& round) { signal(lane(me_).reduced, round.number); }
 
@@ -213,10 +283,10 @@ void Arena::signal(std::atomic<std::uint64_t>& counter, std::uint64_t value) {
   if (mine.sleepers.load(std::memory_order_seq_cst) > 0) futex(mine.bell, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
-void Arena::await_number(const Op& op, int local_rank, Phase phase, std::uint64_t number) {
+void Arena::await_number(const Op& op, int local_rank, Phase phase, std::uint64_t number, int spins) {
   const Lane& theirs = lane(local_rank);
   const auto& counter = phase == Phase::published ? theirs.published : theirs.reduced;
-  for (int i = 0; i < spins_; ++i) {
+  for (int i = 0; i < spins; ++i) {
     if (counter.load(std::memory_order_acquire) >= number) return;
     relax();
   }

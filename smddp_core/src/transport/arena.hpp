@@ -13,6 +13,13 @@
 // published a later round, and nobody waits for slow readers until they are most of a ring behind. Small rounds move
 // through the whole ring too: a line that is written anew has left the reader's cache by then, which is three times
 // faster at 64 KiB than writing to one place.
+//
+// Where ranks can read one another's memory (peer_memory.hpp), a round may carry addresses instead of data:
+//
+//     round = lend(addresses)            my memory may be read
+//     await_all_published, lent_by_all   so may everyone's
+//     fetch(r, ...)                      a copy out of r's memory
+//     signal_reduced(round)              I am done with theirs; when all are, mine is my own again
 #pragma once
 
 #include <array>
@@ -20,6 +27,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -40,6 +48,7 @@ class Arena {
   struct Round {
     std::uint64_t number = 0;  ///< From 1.
     std::uint32_t unit = 0;    ///< Where its slots begin in the rings.
+    int spins = 0;             ///< How long a wait for it spins.
   };
 
   /// What the group knows about the segment before there is one.
@@ -64,8 +73,9 @@ class Arena {
   /// control outlives the arena.
   void join(int local_rank, std::vector<int> members, Control& control);
 
-  /// First round: learns what cores the ranks have, and chooses how to wait.
-  void meet(const Op& op);
+  /// First rounds: learns what cores the ranks have, and chooses how to wait.
+  /// @param direct whether to find out if the ranks can read one another's memory.
+  void meet(const Op& op, bool direct);
 
   /// @param hook is called while this rank waits for another, outside of any lock: it moves what else is under way (the
   /// wire) and says whether there is more, so that sleeps are short. What it throws leaves await().
@@ -77,9 +87,16 @@ class Arena {
   /// Whether waits begin with spinning: every rank has a core.
   bool spinning() const { return own_cores_; }
 
-  /// How slots are written, as the host's first rank decided; equal on all ranks after a round that followed.
-  Stores stores() const;
-  void decide(Stores stores);
+  /// Whether every rank can read every other's memory.
+  bool direct() const { return direct_; }
+
+  /// What the host's first rank decided; equal on all ranks after a round that followed.
+  struct Decision {
+    Stores stores = Stores::cached;  ///< How slots are written.
+    bool direct = false;             ///< Whether messages of suitable size are fetched.
+  };
+  Decision decision() const;
+  void decide(const Decision& decision);
 
   /// Starts the next round, of `bytes` <= chunk_bytes() bytes (equal on all ranks); returns once this rank's slot is
   /// free.
@@ -91,13 +108,29 @@ class Arena {
   /// Announces this rank's slot and operation of `round`.
   void publish(const Op& op, const Round& round);
 
+  /// Begins and publishes a round in which the others may read this rank's memory at `addresses`, as many as theirs;
+  /// null for none. They are done with it when they have signalled `reduced`; see withdraw().
+  Round lend(const Op& op, const std::vector<const void*>& addresses);
+
+  /// After all have published `round`: whether all of the `addresses` memory that each rank lends can be read. Memory
+  /// of devices and secret memory cannot.
+  bool lent_by_all(const Round& round, std::size_t addresses);
+
+  /// Copies `bytes` bytes to `to`, from `offset` behind the `index`-th address that `local_rank` lent in `round`.
+  /// @throws PeerError, or what Control::check() throws, when the memory is no longer there.
+  void fetch(const Op& op, int local_rank, const Round& round, std::size_t index, std::size_t offset, void* to,
+             std::size_t bytes);
+
+  /// This rank leaves an operation while its memory is lent: whoever fetches from it fails, from now on.
+  void withdraw();
+
   /// Announces the second write of `round`.
   void signal_reduced(const Round& round);
 
   /// Waits until `local_rank` has reached `phase` of `round`: some spinning, then yielding, then sleeping on a futex.
   /// @throws TimeoutError naming every rank that is not there, PeerError, or what Control::check() throws.
   void await(const Op& op, int local_rank, Phase phase, const Round& round) {
-    await_number(op, local_rank, phase, round.number);
+    await_number(op, local_rank, phase, round.number, round.spins);
   }
 
   /// Waits for all ranks' `published`; then compares their announced operations with `op` if `verify`.
@@ -120,7 +153,8 @@ class Arena {
   Header& header() const;
   Lane& lane(int local_rank) const;
   void signal(std::atomic<std::uint64_t>& counter, std::uint64_t value);
-  void await_number(const Op& op, int local_rank, Phase phase, std::uint64_t number);
+  void find_direct(const Op& op);
+  void await_number(const Op& op, int local_rank, Phase phase, std::uint64_t number, int spins);
   void sleep_until(const Op& op, int local_rank, Phase phase, std::uint64_t number);
   std::vector<int> behind(Phase phase, std::uint64_t number) const;
 
@@ -129,6 +163,8 @@ class Arena {
   std::size_t unit_bytes_ = 0;
   int me_ = 0;
   bool own_cores_ = false;
+  bool direct_ = false;
+  std::unique_ptr<std::uint64_t> proof_;  // what others find at MemoryProof::address
   int spins_ = 0;
   std::vector<int> members_;
   Control* control_ = nullptr;
