@@ -14,6 +14,13 @@ Tensors flat_list(const std::vector<Tensors>& lists) {
   return all;
 }
 
+// Where gloo takes the memory of a tensor for its elements in order, whatever its strides.
+void require_contiguous(const Tensors& tensors, const char* operation) {
+  for (const at::Tensor& tensor : tensors)
+    TORCH_CHECK_VALUE(tensor.is_cuda() || tensor.layout() != c10::kStrided || tensor.is_contiguous(), "smddp: ",
+                      operation, " takes contiguous tensors: call contiguous() first");
+}
+
 }  // namespace
 
 // Once the group is dead every operation says why, also those that the fallback could still try.
@@ -129,10 +136,7 @@ Backend::WorkPtr Backend::fallback_all_gather_into(Tensors& outputs, Tensors& in
 }
 
 Backend::WorkPtr Backend::fallback_reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
-  // gloo takes the memory of a tensor for its elements in order, whatever its strides.
-  for (const at::Tensor& tensor : tensors)
-    TORCH_CHECK_VALUE(tensor.is_cuda() || tensor.layout() != c10::kStrided || tensor.is_contiguous(),
-                      "smddp: reduce of this type and operation takes contiguous tensors: call contiguous() first");
+  require_contiguous(tensors, "reduce of this type and operation");
   return delegate(c10d::OpType::REDUCE, "smddp:reduce", tensors,
                   [&](BackendBase& other) { return other.reduce(tensors, with_timeout(opts)); });
 }
@@ -143,12 +147,15 @@ Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
 }
 
 Backend::WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& opts) {
+  require_contiguous(outputs, "scatter");
+  require_contiguous(flat_list(inputs), "scatter");
   return delegate(c10d::OpType::SCATTER, "smddp:scatter", inputs.empty() ? outputs : flat_list(inputs),
                   [&](BackendBase& other) { return other.scatter(outputs, inputs, with_timeout(opts)); });
 }
 
 Backend::WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                                         std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& opts) {
+  require_contiguous({output, input}, "all_to_all_single");
   return delegate(c10d::OpType::ALLTOALL_BASE, "smddp:all_to_all", {input}, [&](BackendBase& other) {
     return other.alltoall_base(output, input, output_splits, input_splits, with_timeout(opts));
   });

@@ -1,6 +1,7 @@
 """The soak: `python run_soak.py [--operations N] [--seed S]`. See workers/soak.py; the suite runs a short one.
 
-Four ranks on one host, then two hosts of two. Prints the seed first, so that a failure can be had again.
+Four ranks on one host, through shared memory and reading one another's memory, then two hosts of two. Prints the seed
+first, so that a failure can be had again.
 """
 
 from __future__ import annotations
@@ -16,14 +17,18 @@ from rank_jobs import run_ranks
 # operations exceeds it.
 SLACK_KIB = 48 << 10
 
+# Hosts, and whether ranks of a host read one another's memory.
+LAYOUTS = (("aaaa", "never"), ("aaaa", "always"), ("aabb", "never"))
 
-def soak(hosts: str, operations: int, seed: int, limit: float) -> dict[str, object]:
-    """One soak; its figures. `hosts` as for run_ranks.
+
+def soak(hosts: str, operations: int, seed: int, limit: float, direct: str = "auto") -> dict[str, object]:
+    """One soak; its figures. `hosts` as for run_ranks, `direct` is SMDDP_SHM_DIRECT.
 
     Raises:
         AssertionError: a result was wrong, a rank failed or hung, or something was left over.
     """
-    results = run_ranks("soak", len(hosts), str(seed), str(operations), hosts=hosts, limit=limit)
+    env = {"SMDDP_SHM_DIRECT": direct}
+    results = run_ranks("soak", len(hosts), str(seed), str(operations), hosts=hosts, env=env, limit=limit)
     for result in results:
         before, after = result.report["before"], result.report["after"]
         where = f"seed {seed}, hosts {hosts}, rank {result.rank}: {before} -> {after}"
@@ -33,6 +38,7 @@ def soak(hosts: str, operations: int, seed: int, limit: float) -> dict[str, obje
     first = results[0].report
     return {
         "hosts": hosts,
+        "direct": direct,
         "operations": operations,
         "seed": seed,
         "groups": first["groups"],
@@ -51,8 +57,8 @@ def main() -> None:
     seed = random.randrange(1 << 30) if arguments.seed is None else arguments.seed
     print(f"seed {seed}", file=sys.stderr)
     figures = []
-    for hosts in ("aaaa", "aabb"):
-        figures.append(soak(hosts, arguments.operations, seed, limit=3600))
+    for hosts, direct in LAYOUTS:
+        figures.append(soak(hosts, arguments.operations, seed, limit=3600, direct=direct))
         print(figures[-1], file=sys.stderr)
     print(json.dumps(figures))
 

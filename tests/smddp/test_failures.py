@@ -49,14 +49,16 @@ def test_mismatch_timeout_and_abort_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("case", ["death", "death_inside"])
-@pytest.mark.parametrize("hosts", ["aaa", "abb", "aabb"])
-def test_a_killed_rank_is_reported_within_seconds(hosts: str, case: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("hosts", "direct"), [("aaa", "never"), ("aaa", "always"), ("abb", "auto"), ("aabb", "never"), ("aabb", "always")]
+)
+def test_a_killed_rank_is_reported_within_seconds(hosts: str, direct: str, case: str, tmp_path: Path) -> None:
     *survivors, dead = run_ranks(
         "failures",
         len(hosts),
         case,
         hosts=hosts,
-        env={"SMDDP_FLIGHT_RECORDER_DIR": str(tmp_path)},
+        env={"SMDDP_FLIGHT_RECORDER_DIR": str(tmp_path), "SMDDP_SHM_DIRECT": direct},
         may_fail=range(len(hosts)),
     )
     assert dead.returncode == -signal.SIGKILL

@@ -26,14 +26,16 @@ SMALL = {"SMDDP_SHM_CHUNK_BYTES": "4096", "SMDDP_ONE_SHOT_BYTES": "256", "SMDDP_
 
 
 DELEGATED = ("gather", "scatter", "all_to_all_single")
+# gloo takes the memory of these for their elements, whatever their strides: we refuse other layouts.
+IN_ORDER = ("scatter", "all_to_all_single")
 
 
 class Ranks:
     """Processes of `workers/service.py`."""
 
-    def __init__(self, hosts: str) -> None:
+    def __init__(self, hosts: str, direct: str) -> None:
         self.size = len(hosts)
-        common = clean_environment() | SMALL | {"WORLD_SIZE": str(self.size)}
+        common = clean_environment() | SMALL | {"WORLD_SIZE": str(self.size), "SMDDP_SHM_DIRECT": direct}
         common |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
         command = [sys.executable, str(WORKERS / "service.py")]
         self.processes = [
@@ -66,9 +68,13 @@ class Ranks:
                 process.wait()
 
 
-@pytest.fixture(scope="module", params=["aa", "aaa", "abb", "aabb"])
+ARRANGEMENTS = ["aa never", "aaa never", "abb never", "aabb never", "aa always", "aaa always", "aabb always"]
+
+
+@pytest.fixture(scope="module", params=ARRANGEMENTS)
 def ranks(request: pytest.FixtureRequest) -> Iterator[Ranks]:
-    found = Ranks(request.param)
+    """Hosts as in `place`, and whether ranks of a host read one another's memory."""
+    found = Ranks(*request.param.split())
     yield found
     found.stop()
 
@@ -97,7 +103,7 @@ def calls(draw: st.DrawFn) -> Call:
         name,
         dtype,
         tuple(shape),
-        draw(st.sampled_from(LAYOUTS)),
+        draw(st.sampled_from(("contiguous", "offset") if name in IN_ORDER else LAYOUTS)),
         reduction,
         draw(st.integers(0, 3)),
         draw(st.booleans()),
@@ -134,3 +140,12 @@ def test_every_rank_gets_what_the_definition_says(ranks: Ranks, call: Call) -> N
     if call.name == "all_reduce":
         for found in answers[1:]:
             assert torch.equal(found[0], answers[0][0]), "ranks differ"
+
+
+def test_a_layout_that_gloo_would_misread_is_refused(ranks: Ranks) -> None:
+    for answer in ranks.run(Call("scatter", "float32", (500,), "strided")):
+        assert str(answer).startswith("ValueError: smddp: scatter takes contiguous tensors"), answer
+    # Nothing was begun: the group goes on.
+    call = Call("scatter", "float32", (500,))
+    for rank, found in enumerate(ranks.run(call)):
+        assert torch.equal(found[0], outputs(call, rank, ranks.size)[0])

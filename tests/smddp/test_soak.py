@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from run_soak import soak
+from run_soak import LAYOUTS, soak
 
 
-@pytest.mark.parametrize("hosts", ["aaaa", "aabb"])
-def test_random_operations_on_random_groups_leave_nothing_behind(hosts: str) -> None:
-    figures = soak(hosts, operations=3000, seed=20261120, limit=200)
+@pytest.mark.parametrize(("hosts", "direct"), LAYOUTS)
+def test_random_operations_on_random_groups_leave_nothing_behind(hosts: str, direct: str) -> None:
+    figures = soak(hosts, operations=3000, seed=20261120, limit=200, direct=direct)
     assert int(str(figures["groups"])) > 0

@@ -28,7 +28,7 @@ struct alignas(128) Arena::Lane {
   cpu_set_t cores;                      // that the rank may use
   MemoryProof proof;
   std::atomic<bool> reads_all;  // every other rank's memory
-  std::atomic<bool> withdrawn;
+  std::atomic<std::uint32_t> withdrawn;
   OpHeader announced[kUnits];  // of the last rounds, each of which has at least a unit
 };
 
@@ -257,12 +257,11 @@ bool Arena::lent_by_all(const Round& round, std::size_t addresses) {
 void Arena::fetch(const Op& op, int local_rank, const Round& round, std::size_t index, std::size_t offset, void* to,
                   std::size_t bytes) {
   if (bytes == 0) return;
-  const Lane& theirs = lane(local_rank);
+  Lane& theirs = lane(local_rank);
   const std::uintptr_t address = reinterpret_cast<const std::uintptr_t*>(slot(local_rank, round))[index];
   const int error = read_memory_of(theirs.proof.pid, address + offset, to, bytes);
-  // Pairs with withdraw(): what was read before it is what they lent.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (error == 0 && !theirs.withdrawn.load(std::memory_order_relaxed)) return;
+  // What was read before they withdraw is what they lent. Not a plain load, which could be carried out before the copy.
+  if (error == 0 && theirs.withdrawn.fetch_or(0, std::memory_order_seq_cst) == 0) return;
   const int rank = members_[static_cast<std::size_t>(local_rank)];
   control_->settle(kPatience);
   if (error == 0 || error == ESRCH || control_->closed(rank)) throw_peer_closed(op, rank, control_->error_number(rank));
@@ -270,7 +269,7 @@ void Arena::fetch(const Op& op, int local_rank, const Round& round, std::size_t 
                                      std::strerror(error) + " (SMDDP_SHM_DIRECT=never does without)");
 }
 
-void Arena::withdraw() { lane(me_).withdrawn.store(true, std::memory_order_seq_cst); }
+void Arena::withdraw() { lane(me_).withdrawn.store(1, std::memory_order_seq_cst); }
 
 void Arena::signal_reduced(const Round& round) { signal(lane(me_).reduced, round.number); }
 
