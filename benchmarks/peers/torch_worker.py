@@ -30,10 +30,13 @@ class Exercise:
         self.part = count // self.ranks
         self.main = torch.zeros(count)
         self.small = torch.zeros(self.part if name in ("all_gather", "reduce_scatter") else 0)
+        # Since torch 2.13 these are the names; the older ones warn at every call.
+        all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+        reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
         calls: dict[str, Call] = {
             "all_reduce": lambda: all_reduce(self.main),
-            "all_gather": lambda: dist.all_gather_into_tensor(self.main, self.small),
-            "reduce_scatter": lambda: dist.reduce_scatter_tensor(self.small, self.main),
+            "all_gather": lambda: all_gather(self.main, self.small),
+            "reduce_scatter": lambda: reduce_scatter(self.small, self.main),
             "broadcast": lambda: dist.broadcast(self.main, 0),
         }
         self.run = calls[name]

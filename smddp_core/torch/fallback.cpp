@@ -17,8 +17,8 @@ Tensors flat_list(const std::vector<Tensors>& lists) {
 // Where gloo takes the memory of a tensor for its elements in order, whatever its strides.
 void require_contiguous(const Tensors& tensors, const char* operation) {
   for (const at::Tensor& tensor : tensors)
-    TORCH_CHECK_VALUE(tensor.is_cuda() || tensor.layout() != c10::kStrided || tensor.is_contiguous(), "smddp: ",
-                      operation, " takes contiguous tensors: call contiguous() first");
+    TORCH_CHECK_VALUE(tensor.is_cuda() || tensor.layout() != c10::kStrided || tensor.is_contiguous(),
+                      "smddp: ", operation, " takes contiguous tensors: call contiguous() first");
 }
 
 }  // namespace

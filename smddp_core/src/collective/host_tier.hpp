@@ -18,6 +18,8 @@
 //   broadcast           2 steps   B read
 #pragma once
 
+#include <functional>
+
 #include "collective/tier.hpp"
 #include "smddp/env.hpp"
 #include "transport/arena.hpp"
@@ -70,6 +72,12 @@ class HostTier final : public Tier {
   bool reduce_scatter_direct(const Op& op, const std::vector<Block>& blocks, void* out, const Reduction& reduction);
   bool all_reduce_direct(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction);
 
+  struct Times {
+    double one = 0;  ///< Microseconds.
+    double other = 0;
+    bool apart = false;  ///< Measured with each rank on a core of its own, where there are enough.
+  };
+  Times compare(const Op& op, const std::function<double()>& one, const std::function<double()>& other);
   void choose_stores(const Op& op, const std::string& wanted, Scratch& memory);
   void choose_direct(const Op& op, Direct wanted, Scratch& memory);
   double time_of_chunk(const Op& op, Stores stores, Scratch& memory);

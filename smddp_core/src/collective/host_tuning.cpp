@@ -12,6 +12,8 @@ namespace {
 
 // The first of each find pages that were never touched.
 constexpr int kProbes = 5;
+// Ranks that just met may sit on one core for some milliseconds, which says nothing about how they will work.
+constexpr int kMostProbes = 24;
 // Streaming costs up to twice as much where caches are shared and gains seven times where they are not: in doubt,
 // cached.
 constexpr double kClearly = 1.5;
@@ -24,10 +26,31 @@ Reduction sum_of_floats() { return {ReduceOp::sum, DType::f32, DType::f32, 1}; }
 
 }  // namespace
 
+// The least of several times of each.
+HostTier::Times HostTier::compare(const Op& op, const std::function<double()>& one,
+                                  const std::function<double()>& other) {
+  constexpr double kNever = std::numeric_limits<double>::max();
+  Times least{kNever, kNever, false};
+  int good = 0;
+  for (int turn = 0; turn < kMostProbes; ++turn) {
+    const Times now{one(), other(), !arena_.spinning() || arena_.apart()};
+    if (now.apart && !least.apart) least = now;
+    if (now.apart == least.apart) least = {std::min(least.one, now.one), std::min(least.other, now.other), now.apart};
+    good += now.apart ? 1 : 0;
+    if (rank() == 0) arena_.decide({stores_, direct_, good >= kProbes});
+    barrier(op);
+    const bool measured = arena_.decision().measured;
+    barrier(op);
+    if (measured) break;
+  }
+  return least;
+}
+
 // What counts is measured itself, not the latency between two of the cores: an exchange of one chunk.
 double HostTier::time_of_chunk(const Op& op, Stores stores, Scratch& memory) {
   using Clock = std::chrono::steady_clock;
   stores_ = stores;
+  arena_.note_core();
   barrier(op);
   const auto start = Clock::now();
   const std::size_t bytes = arena_.chunk_bytes();
@@ -47,6 +70,7 @@ double HostTier::time_of_gather(const Op& op, bool direct, Scratch& memory) {
   std::byte* data = memory.at_least(2 * arena_.chunk_bytes());
   std::vector<MutableBlock> blocks;
   for (int r = 0; r < size(); ++r) blocks.push_back({data + static_cast<std::size_t>(r) * bytes, bytes});
+  arena_.note_core();
   barrier(op);
   const auto start = Clock::now();
   all_gather(op, data + arena_.chunk_bytes(), blocks);
@@ -61,45 +85,39 @@ void HostTier::tune(const Op& op, const Env& env) {
   choose_direct(op, env.shm_direct, memory);
 }
 
-void HostTier::choose_direct(const Op& op, Direct wanted, Scratch& memory) {
-  bool chosen = arena_.direct() && wanted == Direct::always;
-  if (arena_.direct() && wanted == Direct::automatic && arena_.spinning() && arena_.chunk_bytes() >= kLeastProbe) {
-    double shared = std::numeric_limits<double>::max();
-    double direct = shared;
-    for (int turn = 0; turn < kProbes; ++turn) {
-      shared = std::min(shared, time_of_gather(op, false, memory));
-      direct = std::min(direct, time_of_gather(op, true, memory));
-    }
-    chosen = direct < kHardly * shared;
-    std::ostringstream text;
-    text.precision(0);
-    text << std::fixed << " (an all-gather of a chunk " << direct << " us, through shared memory " << shared << " us)";
-    probed_direct_ = text.str();
-  }
-  if (rank() == 0) arena_.decide({stores_, chosen});
-  barrier(op);
-  direct_ = arena_.decision().direct;
-  direct_always_ = direct_ && wanted == Direct::always;
-}
-
 void HostTier::choose_stores(const Op& op, const std::string& wanted, Scratch& memory) {
   Stores chosen = wanted == "streaming" ? Stores::streaming : Stores::cached;
   if (wanted.empty() && arena_.chunk_bytes() >= kLeastProbe) {
-    double cached = std::numeric_limits<double>::max();
-    double streaming = cached;
-    for (int turn = 0; turn < kProbes; ++turn) {
-      cached = std::min(cached, time_of_chunk(op, Stores::cached, memory));
-      streaming = std::min(streaming, time_of_chunk(op, Stores::streaming, memory));
-    }
-    if (cached > kClearly * streaming) chosen = Stores::streaming;
+    const Times times = compare(
+        op, [&] { return time_of_chunk(op, Stores::cached, memory); },
+        [&] { return time_of_chunk(op, Stores::streaming, memory); });
+    if (times.one > kClearly * times.other) chosen = Stores::streaming;
     std::ostringstream text;
     text.precision(0);
-    text << std::fixed << " (a chunk cached " << cached << " us, streaming " << streaming << " us)";
+    text << std::fixed << " (a chunk cached " << times.one << " us, streaming " << times.other << " us)";
     probed_ = text.str();
   }
-  if (rank() == 0) arena_.decide({chosen, false});
+  if (rank() == 0) arena_.decide({chosen, false, false});
   barrier(op);
   stores_ = arena_.decision().stores;
+}
+
+void HostTier::choose_direct(const Op& op, Direct wanted, Scratch& memory) {
+  bool chosen = arena_.direct() && wanted == Direct::always;
+  if (arena_.direct() && wanted == Direct::automatic && arena_.spinning() && arena_.chunk_bytes() >= kLeastProbe) {
+    const Times times = compare(
+        op, [&] { return time_of_gather(op, true, memory); }, [&] { return time_of_gather(op, false, memory); });
+    chosen = !times.apart || times.one <= kHardly * times.other;
+    std::ostringstream text;
+    text.precision(0);
+    text << std::fixed << " (an all-gather of a chunk " << times.one << " us, through shared memory " << times.other
+         << " us)";
+    probed_direct_ = text.str();
+  }
+  if (rank() == 0) arena_.decide({stores_, chosen, false});
+  barrier(op);
+  direct_ = arena_.decision().direct;
+  direct_always_ = direct_ && wanted == Direct::always;
 }
 
 std::string HostTier::description() const {

@@ -9,6 +9,7 @@
 #include <climits>
 #include <cstring>
 #include <random>
+#include <set>
 #include <utility>
 
 #include "memory.hpp"
@@ -26,6 +27,7 @@ struct alignas(128) Arena::Lane {
   std::atomic<std::uint32_t> bell;      // futex word: changes with every signal
   std::atomic<std::uint32_t> sleepers;  // ranks that sleep on the bell
   cpu_set_t cores;                      // that the rank may use
+  std::atomic<int> core;                // that it ran on
   MemoryProof proof;
   std::atomic<bool> reads_all;  // every other rank's memory
   std::atomic<std::uint32_t> withdrawn;
@@ -39,6 +41,7 @@ struct alignas(128) Arena::Header {
   Nonce nonce;
   std::atomic<Stores> stores;
   std::atomic<bool> direct;
+  std::atomic<bool> measured;
 };
 
 namespace {
@@ -191,12 +194,22 @@ Arena::Lane& Arena::lane(int local_rank) const {
 }
 
 Arena::Decision Arena::decision() const {
-  return {header().stores.load(std::memory_order_relaxed), header().direct.load(std::memory_order_relaxed)};
+  return {header().stores.load(std::memory_order_relaxed), header().direct.load(std::memory_order_relaxed),
+          header().measured.load(std::memory_order_relaxed)};
 }
 
 void Arena::decide(const Decision& decision) {
   header().stores.store(decision.stores, std::memory_order_relaxed);
   header().direct.store(decision.direct, std::memory_order_relaxed);
+  header().measured.store(decision.measured, std::memory_order_relaxed);
+}
+
+void Arena::note_core() { lane(me_).core.store(::sched_getcpu(), std::memory_order_relaxed); }
+
+bool Arena::apart() const {
+  std::set<int> cores;
+  for (int r = 0; r < layout_.ranks; ++r) cores.insert(lane(r).core.load(std::memory_order_relaxed));
+  return static_cast<int>(cores.size()) == layout_.ranks;
 }
 
 std::byte* Arena::slot(int local_rank, const Round& round) {

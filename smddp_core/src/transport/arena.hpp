@@ -87,6 +87,11 @@ class Arena {
   /// Whether waits begin with spinning: every rank has a core.
   bool spinning() const { return own_cores_; }
 
+  /// Notes which core this rank runs on, for apart() after the next round.
+  void note_core();
+  /// Whether no two ranks ran on one core when they noted it.
+  bool apart() const;
+
   /// Whether every rank can read every other's memory.
   bool direct() const { return direct_; }
 
@@ -94,6 +99,7 @@ class Arena {
   struct Decision {
     Stores stores = Stores::cached;  ///< How slots are written.
     bool direct = false;             ///< Whether messages of suitable size are fetched.
+    bool measured = false;           ///< Whether more measurements are of no use.
   };
   Decision decision() const;
   void decide(const Decision& decision);
