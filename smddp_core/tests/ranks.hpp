@@ -104,6 +104,24 @@ inline void run_ranks(const Hosts& hosts, const std::function<void(Communicator&
   });
 }
 
+/// One rank's sums of three ranks on a host, of several lengths; rounding shows any change of order.
+inline std::vector<float> rounded_sums(int of_rank, const std::function<void(CommunicatorOptions&)>& adjust) {
+  std::vector<float> sums;
+  run_ranks(
+      {"a", "a", "a"},
+      [&](Communicator& group, int rank) {
+        for (const std::size_t count : {1U, 1000U, 300'001U, 1'500'000U}) {
+          std::vector<float> data(count);
+          for (std::size_t i = 0; i < count; ++i)
+            data[i] = 1.F / static_cast<float>(i + 1 + static_cast<std::size_t>(rank));
+          group.all_reduce(data.data(), data.data(), count, DType::f32, ReduceOp::sum, kTimeout);
+          if (rank == of_rank) sums.insert(sums.end(), data.begin(), data.end());
+        }
+      },
+      adjust);
+  return sums;
+}
+
 /// The text of the E that `body` throws; "" if it throws none. Other errors pass.
 template <class E>
 std::string message_of(const std::function<void()>& body) {
