@@ -121,7 +121,7 @@ class Rank:
 
     def all_to_all_single(self, call: Call) -> tuple[Tensors, Tensors]:
         whole = self.stack(call)
-        out = torch.zeros_like(whole)
+        out = self.place(torch.zeros_like(whole), call.layout)
         self.work = dist.all_to_all_single(out, whole, **self.options(call))
         return [whole], [out]
 
