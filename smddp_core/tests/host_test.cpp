@@ -15,6 +15,7 @@
 
 #include "kernel/copy.hpp"
 #include "ranks.hpp"
+#include "transport/arena.hpp"
 #include "transport/cores.hpp"
 #include "transport/segment.hpp"
 
@@ -191,6 +192,65 @@ TEST(Cores, OneForEachProcess) {
   EXPECT_FALSE(cores_suffice({cores({0}), cores({0}), cores({1, 2, 3})}, INT_MAX)) << "two on one core";
   EXPECT_FALSE(cores_suffice({both, both}, 1)) << "the container's quota";
   EXPECT_FALSE(cores_suffice({cores({}), both}, INT_MAX)) << "unknown";
+}
+
+bool same(const cpu_set_t& a, const cpu_set_t& b) { return CPU_EQUAL(&a, &b) != 0; }
+
+TEST(Cores, AreLeftWithoutGivingThemUp) {
+  const cpu_set_t allowed = allowed_cores();
+  if (CPU_COUNT(&allowed) < 2) GTEST_SKIP() << "one core";
+  const int here = ::sched_getcpu();
+  leave_cores(cores({here}));
+  EXPECT_NE(::sched_getcpu(), here);
+  EXPECT_TRUE(same(allowed_cores(), allowed));
+  leave_cores(allowed);
+  EXPECT_TRUE(same(allowed_cores(), allowed)) << "nowhere to go";
+}
+
+// Schedulers may leave both on one core while another idles.
+TEST(Cores, WhoWaitsForARankOnItsCoreMovesToAnother) {
+  const cpu_set_t allowed = allowed_cores();
+  if (CPU_COUNT(&allowed) < 2 || quota_cores() < 2) GTEST_SKIP() << "one core";
+  const int crowded = ::sched_getcpu();
+  const auto go_there = [&] {
+    const cpu_set_t one = cores({crowded});
+    ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof allowed, &allowed), 0);
+  };
+  constexpr int kTurns = 20;
+  int moved = 0;
+  Arena::Layout layout{2, 65536, {}};
+  Arena first = Arena::create(layout);
+  Arena second = Arena::open(first.address(), layout, Deadline(kTimeout));
+  Control controls[2]{Control(0), Control(1)};
+  Arena* arenas[2] = {&first, &second};
+  run_threads(2, [&](int rank) {
+    Arena& arena = *arenas[rank];
+    const Op op{OpHeader{}, Deadline(kTimeout)};
+    const auto meet = [&] {
+      const Arena::Round round = arena.begin(op, 0);
+      arena.publish(op, round);
+      arena.await_all_published(op, round, true);
+    };
+    arena.join(rank, {0, 1}, controls[rank]);
+    arena.meet(op, false);
+    ASSERT_TRUE(arena.spinning());
+    for (int turn = 0; turn < kTurns; ++turn) {
+      go_there();
+      meet();
+      if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+      go_there();
+      bool looked = false;
+      // Called when the wait has spun and yielded.
+      arena.while_waiting([&](const Op&) {
+        if (!looked && rank == 0 && ::sched_getcpu() != crowded) ++moved;
+        return !(looked = true);
+      });
+      meet();
+    }
+    EXPECT_TRUE(same(allowed_cores(), allowed));
+  });
+  EXPECT_GE(moved, kTurns / 2);
 }
 
 TEST(Cores, ReadsCgroupLimits) {

@@ -1,7 +1,7 @@
 // Collectives of a host whose ranks read one another's memory: one copy where shared memory takes two.
 #include <algorithm>
+#include <chrono>
 #include <exception>
-#include <iterator>
 
 #include "collective/host_tier.hpp"
 #include "memory.hpp"
@@ -9,22 +9,14 @@
 namespace smddp {
 namespace {
 
-/// Sizes of messages, of all ranks together, that are faster so.
-struct Sizes {
-  OpKind kind;
-  std::size_t least;
-  std::size_t most;
-};
-
 constexpr std::size_t operator""_KiB(unsigned long long n) { return std::size_t{n} << 10U; }
 constexpr std::size_t operator""_MiB(unsigned long long n) { return std::size_t{n} << 20U; }
 
-// Measured with 2 ranks, each on a core with 2 MiB of L2 cache (docs/smddp-algorithms.md). A large broadcast is slower
-// so: from shared memory, chunks that the root just wrote are read out of caches.
-constexpr Sizes kSizes[] = {{OpKind::all_reduce, 3_MiB, 32_MiB},
-                            {OpKind::reduce_scatter, 128_KiB, 32_MiB},
-                            {OpKind::all_gather, 64_KiB, 64_MiB},
-                            {OpKind::broadcast, 128_KiB, 1_MiB}};
+// Messages, of all ranks together, for which both ways are tried. Smaller ones take less than the system calls, larger
+// ones are in no cache, where the kernel's copies, page by page, were slower on every machine (128 MiB: 35 ms instead
+// of 26): trials would cost more than they could find.
+constexpr std::size_t kLeastTried = 64_KiB;
+constexpr std::size_t kMostTried = 64_MiB;
 
 // Fetched at a time for a sum, from all others together: stays in the L2 cache beside the results.
 constexpr std::size_t kFetched = 256_KiB;
@@ -111,21 +103,24 @@ void reduce_fetched(Loan& loan, int rank, int size, const Share& share, const Re
 
 }  // namespace
 
-bool HostTier::goes_direct(OpKind kind, std::size_t bytes) const {
-  if (!direct_ || bytes == 0 || size() == 1) return false;
-  if (direct_always_) return true;
-  const auto* sizes =
-      std::find_if(std::begin(kSizes), std::end(kSizes), [&](const Sizes& s) { return s.kind == kind; });
-  return sizes != std::end(kSizes) && bytes >= sizes->least && bytes <= sizes->most;
+HostTier::Turn HostTier::begin_turn(OpKind kind, std::size_t bytes) {
+  if (!direct_ || bytes == 0 || size() == 1) return {};
+  if (direct_always_) return {true};
+  if (bytes < kLeastTried || bytes > kMostTried) return {};
+  unsigned size_class = 0;
+  for (std::size_t rest = bytes / kLeastTried; rest > 1; rest /= 2) ++size_class;
+  Trial& trial = trials_[{kind, size_class}];
+  arena_.remark({std::chrono::steady_clock::now().time_since_epoch(), rank() == 0 && trial.plan()});
+  return {trial.second(), &trial, bytes};
 }
 
-bool HostTier::broadcast_direct(const Op& op, void* data, std::size_t bytes, int root) {
-  Loan loan(arena_, op, {rank() == root ? data : nullptr});
-  if (!loan.all()) return false;
-  if (rank() != root) loan.fetch(root, 0, 0, data, bytes);
-  loan.give_back();
-  if (rank() == root) loan.await_all();
-  return true;
+// What a rank did before the last one came is no part of the time, or a trial would measure who was late.
+void HostTier::end_turn(const Turn& turn) {
+  if (!turn.trial) return;
+  const std::chrono::duration<double> time =
+      std::chrono::steady_clock::now().time_since_epoch() - arena_.heard().started;
+  turn.trial->took(time.count() / static_cast<double>(turn.bytes));
+  turn.trial->follow(arena_.heard().plan);
 }
 
 bool HostTier::all_gather_direct(const Op& op, const void* in, const std::vector<MutableBlock>& blocks) {

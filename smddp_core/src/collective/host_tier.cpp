@@ -10,8 +10,8 @@ namespace {
 // Bytes summed at a time, so that the sum is still in L1 when it is copied on.
 constexpr std::size_t kTileBytes = std::size_t{8} << 10;
 
-// The result of an all-gather of this size is written past the caches, since it would not stay there: 128 MiB in 16 ms
-// instead of 21 with 2 ranks, in 30 instead of 43 with 4.
+// The result of an all-gather of this size is written past the caches, since it would not stay there. Measured at
+// 128 MiB, where it takes 16 ms instead of 21 with 2 ranks, 30 instead of 43 with 4; at 16 MiB it costs more.
 constexpr std::size_t kStreamedGather = std::size_t{64} << 20;
 
 }  // namespace
@@ -28,7 +28,6 @@ void HostTier::barrier(const Op& op) {
 }
 
 void HostTier::broadcast(const Op& op, void* data, std::size_t bytes, int root) {
-  if (goes_direct(OpKind::broadcast, bytes) && broadcast_direct(op, data, bytes, root)) return;
   std::size_t at = 0;
   do {
     const std::size_t n = std::min(bytes - at, arena_.chunk_bytes());
@@ -48,12 +47,13 @@ void HostTier::broadcast(const Op& op, void* data, std::size_t bytes, int root) 
 void HostTier::all_gather(const Op& op, const void* in, const std::vector<MutableBlock>& blocks) {
   std::size_t longest = 0;
   for (const MutableBlock& block : blocks) longest = std::max(longest, block.bytes);
-  if (goes_direct(OpKind::all_gather, longest * blocks.size()) && all_gather_direct(op, in, blocks)) return;
-  share_chunks(op, in, blocks, longest);
+  const Turn turn = begin_turn(OpKind::all_gather, longest * blocks.size());
+  if (!turn.direct || !all_gather_direct(op, in, blocks)) all_gather_shared(op, in, blocks, longest);
+  end_turn(turn);
 }
 
-void HostTier::share_chunks(const Op& op, const void* in, const std::vector<MutableBlock>& blocks,
-                            std::size_t longest) {
+void HostTier::all_gather_shared(const Op& op, const void* in, const std::vector<MutableBlock>& blocks,
+                                 std::size_t longest) {
   const Stores stores = longest * blocks.size() >= kStreamedGather ? Stores::streaming : Stores::cached;
   std::size_t at = 0;
   do {
@@ -76,12 +76,17 @@ void HostTier::share_chunks(const Op& op, const void* in, const std::vector<Muta
 }
 
 void HostTier::reduce_scatter(const Op& op, const std::vector<Block>& blocks, void* out, const Reduction& reduction) {
-  const std::size_t width = size_of(reduction.in);
   std::size_t longest = 0;
   for (const Block& block : blocks) longest = std::max(longest, block.count);
-  if (goes_direct(OpKind::reduce_scatter, longest * width * blocks.size()) &&
-      reduce_scatter_direct(op, blocks, out, reduction))
-    return;
+  const Turn turn = begin_turn(OpKind::reduce_scatter, longest * size_of(reduction.in) * blocks.size());
+  if (!turn.direct || !reduce_scatter_direct(op, blocks, out, reduction))
+    reduce_scatter_shared(op, blocks, out, reduction, longest);
+  end_turn(turn);
+}
+
+void HostTier::reduce_scatter_shared(const Op& op, const std::vector<Block>& blocks, void* out,
+                                     const Reduction& reduction, std::size_t longest) {
+  const std::size_t width = size_of(reduction.in);
   // A slot is cut into one lane for each receiver.
   const std::size_t most = arena_.chunk_bytes() / static_cast<std::size_t>(size()) / 64 * 64;
   const std::size_t lane = std::min(most, (longest * width + 63) / 64 * 64);
@@ -111,8 +116,15 @@ void HostTier::reduce_scatter(const Op& op, const std::vector<Block>& blocks, vo
 }
 
 void HostTier::all_reduce(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) {
+  const Turn turn = begin_turn(OpKind::all_reduce, count * size_of(reduction.in));
+  if (!turn.direct || !all_reduce_direct(op, in, out, count, reduction))
+    all_reduce_shared(op, in, out, count, reduction);
+  end_turn(turn);
+}
+
+void HostTier::all_reduce_shared(const Op& op, const void* in, void* out, std::size_t count,
+                                 const Reduction& reduction) {
   const std::size_t width = size_of(reduction.in);
-  if (goes_direct(OpKind::all_reduce, count * width) && all_reduce_direct(op, in, out, count, reduction)) return;
   if (count * width <= one_shot_bytes_) return one_shot(op, in, out, count, reduction);
   const std::size_t step = arena_.chunk_bytes() / width;
   for (std::size_t at = 0; at < count; at += step) {

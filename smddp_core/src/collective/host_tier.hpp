@@ -10,17 +10,19 @@
 // Messages go in chunks of about an L2 cache.
 //
 // Where ranks can read one another's memory, messages of a middle size are copied once, without shared memory
-// (host_direct.cpp): those of more than some 10 us, to which its system calls and waits add little, and of less than
-// what a cache holds, since the kernel walks page tables and copies page by page.
+// (host_direct.cpp) where that turns out to be faster: it depends on the processor, on which cores the ranks run, and
+// on the size, see Trial.
 //   all_reduce          3 steps   2(n-1)/n B read
 //   reduce_scatter      2 steps   (n-1)/n B read
 //   all_gather          2 steps   (n-1)/n B read
-//   broadcast           2 steps   B read
 #pragma once
 
 #include <functional>
+#include <map>
+#include <utility>
 
 #include "collective/tier.hpp"
+#include "collective/trial.hpp"
 #include "smddp/env.hpp"
 #include "transport/arena.hpp"
 
@@ -32,8 +34,8 @@ class HostTier final : public Tier {
   HostTier(Arena arena, std::size_t one_shot_bytes);
 
   /// The first thing all ranks of the host do together: they learn how to wait for one another, how to write what
-  /// others read and whether to read one another's memory. The host's first rank decides the latter two, by
-  /// `env.shm_stores` and `.shm_direct` or, where those leave it open, by what each way takes; a few milliseconds.
+  /// others read and whether they may read one another's memory. The host's first rank decides the latter two, by
+  /// `env.shm_stores` or, where that leaves it open, by what each way takes (a few milliseconds), and `env.shm_direct`.
   void tune(const Op& op, const Env& env);
 
   /// "cached stores (a chunk cached 43 us, streaming 88 us), chunks of 1024 KiB, ..."; times on the host's first rank.
@@ -61,13 +63,22 @@ class HostTier final : public Tier {
   void copy_in(const Op& op, Chunk& chunk, std::size_t width);
   void reduce_own(const Op& op, const Chunk& chunk, const Reduction& reduction, bool first);
   void copy_out(const Op& op, const Chunk& chunk, std::size_t width);
-  void share_chunks(const Op& op, const void* in, const std::vector<MutableBlock>& blocks, std::size_t longest);
+  void all_gather_shared(const Op& op, const void* in, const std::vector<MutableBlock>& blocks, std::size_t longest);
+  void reduce_scatter_shared(const Op& op, const std::vector<Block>& blocks, void* out, const Reduction& reduction,
+                             std::size_t longest);
+  void all_reduce_shared(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction);
   void write(void* to, const void* from, std::size_t bytes) { copy_with(stores_, to, from, bytes); }
 
-  /// Of a message of all ranks together.
-  bool goes_direct(OpKind kind, std::size_t bytes) const;
+  /// An operation that may go either way.
+  struct Turn {
+    bool direct = false;
+    Trial* trial = nullptr;  ///< Null where there is no choice.
+    std::size_t bytes = 0;
+  };
+  /// @param bytes of a message of all ranks together.
+  Turn begin_turn(OpKind kind, std::size_t bytes);
+  void end_turn(const Turn& turn);
   /// Each false, with nothing written, where the memory of some rank cannot be read.
-  bool broadcast_direct(const Op& op, void* data, std::size_t bytes, int root);
   bool all_gather_direct(const Op& op, const void* in, const std::vector<MutableBlock>& blocks);
   bool reduce_scatter_direct(const Op& op, const std::vector<Block>& blocks, void* out, const Reduction& reduction);
   bool all_reduce_direct(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction);
@@ -79,17 +90,17 @@ class HostTier final : public Tier {
   };
   Times compare(const Op& op, const std::function<double()>& one, const std::function<double()>& other);
   void choose_stores(const Op& op, const std::string& wanted, Scratch& memory);
-  void choose_direct(const Op& op, Direct wanted, Scratch& memory);
+  void choose_direct(const Op& op, Direct wanted);
   double time_of_chunk(const Op& op, Stores stores, Scratch& memory);
-  double time_of_gather(const Op& op, bool direct, Scratch& memory);
 
   Arena arena_;
   std::size_t one_shot_bytes_;
   Stores stores_ = Stores::cached;
   bool direct_ = false;
   bool direct_always_ = false;
+  std::map<std::pair<OpKind, unsigned>, Trial> trials_;  // by powers of two of the size
   std::string probed_;
-  std::string probed_direct_;
+  std::string why_direct_;
   std::vector<const void*> sources_;
   Scratch fetched_;
 };

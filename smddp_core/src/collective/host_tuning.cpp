@@ -17,8 +17,6 @@ constexpr int kMostProbes = 24;
 // Streaming costs up to twice as much where caches are shared and gains seven times where they are not: in doubt,
 // cached.
 constexpr double kClearly = 1.5;
-// What reading one another's memory gains at the size of a chunk it more than gains above: in doubt, so.
-constexpr double kHardly = 1.2;
 // Smaller chunks say nothing about the caches.
 constexpr std::size_t kLeastProbe = std::size_t{64} << 10;
 
@@ -50,7 +48,6 @@ HostTier::Times HostTier::compare(const Op& op, const std::function<double()>& o
 double HostTier::time_of_chunk(const Op& op, Stores stores, Scratch& memory) {
   using Clock = std::chrono::steady_clock;
   stores_ = stores;
-  arena_.note_core();
   barrier(op);
   const auto start = Clock::now();
   const std::size_t bytes = arena_.chunk_bytes();
@@ -62,27 +59,12 @@ double HostTier::time_of_chunk(const Op& op, Stores stores, Scratch& memory) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 
-// A message as long as a chunk, from beside it.
-double HostTier::time_of_gather(const Op& op, bool direct, Scratch& memory) {
-  using Clock = std::chrono::steady_clock;
-  direct_ = direct_always_ = direct;
-  const std::size_t bytes = arena_.chunk_bytes() / static_cast<std::size_t>(size());
-  std::byte* data = memory.at_least(2 * arena_.chunk_bytes());
-  std::vector<MutableBlock> blocks;
-  for (int r = 0; r < size(); ++r) blocks.push_back({data + static_cast<std::size_t>(r) * bytes, bytes});
-  arena_.note_core();
-  barrier(op);
-  const auto start = Clock::now();
-  all_gather(op, data + arena_.chunk_bytes(), blocks);
-  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-}
-
 void HostTier::tune(const Op& op, const Env& env) {
   arena_.meet(op, env.shm_direct != Direct::never);
   Scratch memory;
-  std::fill_n(memory.at_least(2 * arena_.chunk_bytes()), 2 * arena_.chunk_bytes(), std::byte{0});
+  std::fill_n(memory.at_least(arena_.chunk_bytes()), arena_.chunk_bytes(), std::byte{0});
   choose_stores(op, env.shm_stores, memory);
-  choose_direct(op, env.shm_direct, memory);
+  choose_direct(op, env.shm_direct);
 }
 
 void HostTier::choose_stores(const Op& op, const std::string& wanted, Scratch& memory) {
@@ -102,18 +84,19 @@ void HostTier::choose_stores(const Op& op, const std::string& wanted, Scratch& m
   stores_ = arena_.decision().stores;
 }
 
-void HostTier::choose_direct(const Op& op, Direct wanted, Scratch& memory) {
-  bool chosen = arena_.direct() && wanted == Direct::always;
-  if (arena_.direct() && wanted == Direct::automatic && arena_.spinning() && arena_.chunk_bytes() >= kLeastProbe) {
-    const Times times = compare(
-        op, [&] { return time_of_gather(op, true, memory); }, [&] { return time_of_gather(op, false, memory); });
-    chosen = !times.apart || times.one <= kHardly * times.other;
-    std::ostringstream text;
-    text.precision(0);
-    text << std::fixed << " (an all-gather of a chunk " << times.one << " us, through shared memory " << times.other
-         << " us)";
-    probed_direct_ = text.str();
-  }
+void HostTier::choose_direct(const Op& op, Direct wanted) {
+  if (wanted == Direct::never)
+    why_direct_ = "no direct reads (SMDDP_SHM_DIRECT=never)";
+  else if (!arena_.direct())
+    why_direct_ = "no direct reads (the system does not let these ranks read one another's memory)";
+  else if (wanted == Direct::always)
+    why_direct_ = "direct reads always";
+  else if (!arena_.spinning())
+    why_direct_ = "no direct reads (they need a core for each rank)";
+  else
+    why_direct_ = "direct reads where they turn out to be faster";
+  const bool chosen =
+      arena_.direct() && (wanted == Direct::always || (wanted == Direct::automatic && arena_.spinning()));
   if (rank() == 0) arena_.decide({stores_, chosen, false});
   barrier(op);
   direct_ = arena_.decision().direct;
@@ -122,8 +105,8 @@ void HostTier::choose_direct(const Op& op, Direct wanted, Scratch& memory) {
 
 std::string HostTier::description() const {
   return std::string(stores_ == Stores::streaming ? "streaming" : "cached") + " stores" + probed_ + ", chunks of " +
-         std::to_string(arena_.chunk_bytes() >> 10) + " KiB, " + (direct_ ? "direct reads" : "no direct reads") +
-         probed_direct_ + ", " + (arena_.spinning() ? "a core for each rank" : "fewer cores than ranks: no spinning");
+         std::to_string(arena_.chunk_bytes() >> 10) + " KiB, " + why_direct_ + ", " +
+         (arena_.spinning() ? "a core for each rank" : "fewer cores than ranks: no spinning");
 }
 
 }  // namespace smddp

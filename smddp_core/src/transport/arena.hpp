@@ -24,6 +24,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -49,6 +50,12 @@ class Arena {
     std::uint64_t number = 0;  ///< From 1.
     std::uint32_t unit = 0;    ///< Where its slots begin in the rings.
     int spins = 0;             ///< How long a wait for it spins.
+  };
+
+  /// What ranks tell one another beside what operation they begin.
+  struct Remark {
+    std::chrono::nanoseconds started{};  ///< When they began, by the host's steady clock.
+    bool plan = false;                   ///< See Trial.
   };
 
   /// What the group knows about the segment before there is one.
@@ -87,9 +94,7 @@ class Arena {
   /// Whether waits begin with spinning: every rank has a core.
   bool spinning() const { return own_cores_; }
 
-  /// Notes which core this rank runs on, for apart() after the next round.
-  void note_core();
-  /// Whether no two ranks ran on one core when they noted it.
+  /// Whether no two ranks ran on one core when they last signalled.
   bool apart() const;
 
   /// Whether every rank can read every other's memory.
@@ -98,7 +103,7 @@ class Arena {
   /// What the host's first rank decided; equal on all ranks after a round that followed.
   struct Decision {
     Stores stores = Stores::cached;  ///< How slots are written.
-    bool direct = false;             ///< Whether messages of suitable size are fetched.
+    bool direct = false;             ///< Whether ranks may fetch.
     bool measured = false;           ///< Whether more measurements are of no use.
   };
   Decision decision() const;
@@ -111,15 +116,20 @@ class Arena {
   /// The slot of `local_rank` in `round`.
   std::byte* slot(int local_rank, const Round& round);
 
-  /// Announces this rank's slot and operation of `round`.
+  /// Announces this rank's slot and operation of `round`, and its remark.
   void publish(const Op& op, const Round& round);
+
+  /// Goes with all that this rank publishes from now on.
+  void remark(const Remark& remark) { remark_ = remark; }
+  /// What was remarked in the last round that was verified: when the last rank began, and the plan of the host's first.
+  const Remark& heard() const { return heard_; }
 
   /// Begins and publishes a round in which the others may read this rank's memory at `addresses`, as many as theirs;
   /// null for none. They are done with it when they have signalled `reduced`; see withdraw().
   Round lend(const Op& op, const std::vector<const void*>& addresses);
 
-  /// After all have published `round`: whether all of the `addresses` memory that each rank lends can be read. Memory
-  /// of devices and secret memory cannot.
+  /// After all have published `round`: whether the first byte at each of the `addresses` addresses that each rank lends
+  /// can be read. Those of devices and of secret memory cannot.
   bool lent_by_all(const Round& round, std::size_t addresses);
 
   /// Copies `bytes` bytes to `to`, from `offset` behind the `index`-th address that `local_rank` lent in `round`.
@@ -134,12 +144,14 @@ class Arena {
   void signal_reduced(const Round& round);
 
   /// Waits until `local_rank` has reached `phase` of `round`: some spinning, then yielding, then sleeping on a futex.
+  /// Where every rank has a core, one that finds the awaited rank on its own moves to another.
   /// @throws TimeoutError naming every rank that is not there, PeerError, or what Control::check() throws.
   void await(const Op& op, int local_rank, Phase phase, const Round& round) {
     await_number(op, local_rank, phase, round.number, round.spins);
   }
 
-  /// Waits for all ranks' `published`; then compares their announced operations with `op` if `verify`.
+  /// Waits for all ranks' `published`; then, if `verify`, compares their announced operations with `op` and
+  /// hears their remarks.
   void await_all_published(const Op& op, const Round& round, bool verify);
 
  private:
@@ -161,6 +173,7 @@ class Arena {
   void signal(std::atomic<std::uint64_t>& counter, std::uint64_t value);
   void find_direct(const Op& op);
   void await_number(const Op& op, int local_rank, Phase phase, std::uint64_t number, int spins);
+  void step_aside(int local_rank);
   void sleep_until(const Op& op, int local_rank, Phase phase, std::uint64_t number);
   std::vector<int> behind(Phase phase, std::uint64_t number) const;
 
@@ -175,6 +188,8 @@ class Arena {
   std::vector<int> members_;
   Control* control_ = nullptr;
   std::function<bool(const Op&)> hook_;
+  Remark remark_;
+  Remark heard_;
 
   std::uint64_t round_ = 0;
   std::uint32_t cursor_ = 0;                      // unit where the next round begins

@@ -88,6 +88,16 @@ bool cores_suffice(const std::vector<cpu_set_t>& masks, int quota) {
   });
 }
 
+void leave_cores(const cpu_set_t& taken) {
+  const cpu_set_t allowed = allowed_cores();
+  cpu_set_t free;
+  CPU_AND(&free, &allowed, &taken);
+  CPU_XOR(&free, &allowed, &free);
+  if (CPU_COUNT(&free) == 0) return;
+  // The first call moves the thread, the second gives it the others back without moving it again.
+  if (::sched_setaffinity(0, sizeof(free), &free) == 0) ::sched_setaffinity(0, sizeof(allowed), &allowed);
+}
+
 std::size_t l2_cache_bytes() {
 #ifdef _SC_LEVEL2_CACHE_SIZE
   const long bytes = ::sysconf(_SC_LEVEL2_CACHE_SIZE);
