@@ -13,8 +13,8 @@ constexpr std::size_t operator""_KiB(unsigned long long n) { return std::size_t{
 constexpr std::size_t operator""_MiB(unsigned long long n) { return std::size_t{n} << 20U; }
 
 // Messages, of all ranks together, for which both ways are tried. Smaller ones take less than the system calls, larger
-// ones are in no cache, where the kernel's copies, page by page, were slower on every machine (128 MiB: 35 ms instead
-// of 26): trials would cost more than they could find.
+// ones are in no cache, where the kernel's copies, page by page, were slower (128 MiB: 35 ms instead of 26): trials
+// would cost more than they could find.
 constexpr std::size_t kLeastTried = 64_KiB;
 constexpr std::size_t kMostTried = 64_MiB;
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -90,12 +91,18 @@ bool cores_suffice(const std::vector<cpu_set_t>& masks, int quota) {
 
 void leave_cores(const cpu_set_t& taken) {
   const cpu_set_t allowed = allowed_cores();
-  cpu_set_t free;
-  CPU_AND(&free, &allowed, &taken);
-  CPU_XOR(&free, &allowed, &free);
-  if (CPU_COUNT(&free) == 0) return;
+  const int here = ::sched_getcpu();
+  int nearest = -1;
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &allowed) && !CPU_ISSET(core, &taken) &&
+        (nearest < 0 || std::abs(core - here) < std::abs(nearest - here)))
+      nearest = core;
+  if (nearest < 0) return;
+  cpu_set_t there;
+  CPU_ZERO(&there);
+  CPU_SET(nearest, &there);
   // The first call moves the thread, the second gives it the others back without moving it again.
-  if (::sched_setaffinity(0, sizeof(free), &free) == 0) ::sched_setaffinity(0, sizeof(allowed), &allowed);
+  if (::sched_setaffinity(0, sizeof(there), &there) == 0) ::sched_setaffinity(0, sizeof(allowed), &allowed);
 }
 
 std::size_t l2_cache_bytes() {

@@ -24,8 +24,8 @@ double cores_of_cpu_max(const std::string& line);
 /// which are equal or disjoint in practice).
 bool cores_suffice(const std::vector<cpu_set_t>& masks, int quota);
 
-/// Moves the calling thread to a core that it may use and that is not one of `taken`, if there is any. Its affinity is
-/// as before afterwards.
+/// Moves the calling thread to a core that it may use and that is not one of `taken`, if there is any: the one of the
+/// nearest number, since those share a socket as a rule. Its affinity is as before afterwards.
 void leave_cores(const cpu_set_t& taken);
 
 /// Size of a core's L2 cache in bytes; 0 if the system does not say.
