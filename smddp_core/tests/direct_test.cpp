@@ -10,6 +10,7 @@
 #include <numeric>
 #include <thread>
 
+#include "arenas.hpp"
 #include "ranks.hpp"
 #include "transport/arena.hpp"
 #include "transport/peer_memory.hpp"
@@ -155,15 +156,7 @@ TEST_F(DirectReads, MemoryThatOthersCannotReadIsSharedInstead) {
 
 // A rank that gives an operation up may free its memory: who still reads it must not take that for data.
 TEST_F(DirectReads, WhatWasWithdrawnIsNotData) {
-  Arena::Layout layout{2, 65536, {}};
-  Arena first = Arena::create(layout);
-  Arena second = Arena::open(first.address(), layout, Deadline(kTimeout));
-  Control controls[2]{Control(0), Control(1)};
-  Arena* arenas[2] = {&first, &second};
-  run_threads(2, [&](int rank) {
-    Arena& arena = *arenas[rank];
-    const Op op{OpHeader{}, Deadline(kTimeout)};
-    arena.join(rank, {0, 1}, controls[rank]);
+  run_arenas([&](Arena& arena, int rank, const Op& op) {
     arena.meet(op, true);
     ASSERT_TRUE(arena.direct());
     const int mine = rank + 7;

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <set>
 
+#include "arenas.hpp"
 #include "kernel/copy.hpp"
 #include "ranks.hpp"
 #include "transport/arena.hpp"
@@ -219,20 +220,12 @@ TEST(Cores, WhoWaitsForARankOnItsCoreMovesToAnother) {
   };
   constexpr int kTurns = 20;
   int moved = 0;
-  Arena::Layout layout{2, 65536, {}};
-  Arena first = Arena::create(layout);
-  Arena second = Arena::open(first.address(), layout, Deadline(kTimeout));
-  Control controls[2]{Control(0), Control(1)};
-  Arena* arenas[2] = {&first, &second};
-  run_threads(2, [&](int rank) {
-    Arena& arena = *arenas[rank];
-    const Op op{OpHeader{}, Deadline(kTimeout)};
+  run_arenas([&](Arena& arena, int rank, const Op& op) {
     const auto meet = [&] {
       const Arena::Round round = arena.begin(op, 0);
       arena.publish(op, round);
       arena.await_all_published(op, round, true);
     };
-    arena.join(rank, {0, 1}, controls[rank]);
     arena.meet(op, false);
     ASSERT_TRUE(arena.spinning());
     for (int turn = 0; turn < kTurns; ++turn) {
