@@ -34,6 +34,14 @@ struct Wanted {
 
 constexpr char kReady[] = "ok";
 
+// One value for all containers of a machine.
+std::string boot_id() {
+  std::string boot;
+  return std::ifstream("/proc/sys/kernel/random/boot_id") >> boot ? boot : kUnknownMachine;
+}
+
+int cores_of_machine() { return static_cast<int>(std::max(::sysconf(_SC_NPROCESSORS_ONLN), 0L)); }
+
 // What rank 0 says first of all: where to find it, and the group's nonce.
 struct Root {
   RankInfo info;
@@ -105,7 +113,7 @@ class Bootstrap {
 
   Root find_root(int port) {
     const std::string host = env_.host_id.empty() ? host_identity() : env_.host_id;
-    const RankInfo mine{host, address_, port, host_name(), version(), can_use_efa(env_)};
+    const RankInfo mine{host, address_, port, host_name(), version(), can_use_efa(env_), boot_id(), cores_of_machine()};
     meeting_point_.set(record_of(rank()), smddp::to_text(mine));
     if (rank() != 0) return root_from(meeting_point_.get("root", 0));
     const Root root{mine, make_nonce()};
@@ -245,11 +253,12 @@ class Bootstrap {
     meeting_point_.get("verdict", 0);
   }
 
-  NetSettings net_settings() const {
+  NetSettings net_settings(bool crowded) const {
     NetSettings settings;
     settings.block_bytes = env_.net_block_bytes;
     settings.piece_bytes = env_.net_piece_bytes;
     settings.one_shot_bytes = env_.net_one_shot_bytes;
+    settings.relay = env_.net_relay == When::always || (env_.net_relay == When::automatic && crowded);
     settings.min_shard_bytes = env_.min_shard_bytes;
     settings.wire = env_.wire_dtype;
     settings.wire_min_bytes = env_.wire_min_bytes;
@@ -277,9 +286,10 @@ class Bootstrap {
     } else if (topology.path == Path::flat) {
       std::vector<int> everyone(static_cast<std::size_t>(topology.size));
       std::iota(everyone.begin(), everyone.end(), 0);
-      links.tier = std::make_unique<NetTier>(*links.wire, everyone, topology.rank, net_settings());
+      links.tier = std::make_unique<NetTier>(*links.wire, everyone, topology.rank, net_settings(topology.crowded));
     } else {
-      auto rail = std::make_unique<NetTier>(*links.wire, topology.rail(), topology.host, net_settings());
+      auto rail =
+          std::make_unique<NetTier>(*links.wire, topology.rail(), topology.host, net_settings(topology.crowded));
       links.tier = std::make_unique<Hierarchy>(topology, std::move(host), std::move(rail));
     }
   }
@@ -299,8 +309,7 @@ std::string host_name() {
 }
 
 std::string host_identity() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  const std::string boot = boot_id();
   struct stat shm{};
   if (::stat("/dev/shm", &shm) != 0) return "no-shm-" + boot;
   return boot + "-" + std::to_string(shm.st_dev);

@@ -84,12 +84,18 @@ bool read_net(Env& env, const std::string& text) {
   return found != std::end(kNets);
 }
 
-const char* const kDirects[] = {"auto", "always", "never"};
+const char* const kWhens[] = {"auto", "always", "never"};
 
-bool read_direct(Env& env, const std::string& text) {
-  const auto found = std::find(std::begin(kDirects), std::end(kDirects), text);
-  env.shm_direct = static_cast<Direct>(found - std::begin(kDirects));
-  return found != std::end(kDirects);
+template <auto member>
+bool read_when(Env& env, const std::string& text) {
+  const auto found = std::find(std::begin(kWhens), std::end(kWhens), text);
+  env.*member = static_cast<When>(found - std::begin(kWhens));
+  return found != std::end(kWhens);
+}
+
+template <auto member>
+std::string write_when(const Env& env) {
+  return kWhens[static_cast<std::size_t>(env.*member)];
 }
 
 template <auto member>
@@ -152,8 +158,8 @@ const Row kRows[] = {
      write_number<&Env::shm_chunk_bytes>},
     {"SMDDP_SHM_STORES", Scope::group, "cached, streaming or auto", read_stores,
      [](const Env& env) { return env.shm_stores.empty() ? std::string("auto") : env.shm_stores; }},
-    {"SMDDP_SHM_DIRECT", Scope::group, "auto, always or never", read_direct,
-     [](const Env& env) { return std::string(kDirects[static_cast<std::size_t>(env.shm_direct)]); }},
+    {"SMDDP_SHM_DIRECT", Scope::group, "auto, always or never", read_when<&Env::shm_direct>,
+     write_when<&Env::shm_direct>},
     {"SMDDP_ONE_SHOT_BYTES", Scope::group, "a whole number of at least 0", read_size<&Env::one_shot_bytes, 0>,
      write_number<&Env::one_shot_bytes>},
     {"SMDDP_NET_BLOCK_BYTES", Scope::group, "a whole number of at least 4096", read_size<&Env::net_block_bytes, 4096>,
@@ -164,6 +170,7 @@ const Row kRows[] = {
      write_number<&Env::net_piece_bytes>},
     {"SMDDP_NET_ONE_SHOT_BYTES", Scope::group, "a whole number of at least 0", read_size<&Env::net_one_shot_bytes, 0>,
      write_number<&Env::net_one_shot_bytes>},
+    {"SMDDP_NET_RELAY", Scope::group, "auto, always or never", read_when<&Env::net_relay>, write_when<&Env::net_relay>},
     {"SMDDP_MIN_SHARD_BYTES", Scope::group, "a whole number of at least 1", read_size<&Env::min_shard_bytes, 1>,
      write_number<&Env::min_shard_bytes>},
     {"SMDDP_STREAMS", Scope::group, "a whole number from 1 to 64", read_streams, write_number<&Env::streams>},

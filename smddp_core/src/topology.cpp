@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "smddp/errors.hpp"
@@ -17,6 +18,21 @@ Path choose(const Topology& topology, bool tcp_only) {
   const bool even = std::all_of(topology.hosts.begin(), topology.hosts.end(),
                                 [&](const std::vector<int>& ranks) { return ranks.size() == each; });
   return even && each > 1 ? Path::hierarchical : Path::flat;
+}
+
+bool crowded_in(const std::vector<RankInfo>& ranks) {
+  struct Machine {
+    std::set<std::string> hosts;
+    int ranks = 0;
+  };
+  std::map<std::string, Machine> machines;
+  return std::any_of(ranks.begin(), ranks.end(), [&](const RankInfo& info) {
+    if (info.machine == kUnknownMachine || info.cores == 0) return false;
+    Machine& machine = machines[info.machine];
+    machine.hosts.insert(info.host_id);
+    ++machine.ranks;
+    return machine.hosts.size() > 1 && machine.ranks > info.cores;
+  });
 }
 
 }  // namespace
@@ -72,20 +88,22 @@ Topology Topology::from(const std::vector<RankInfo>& ranks, int rank, bool tcp_o
     topology.places.push_back(info.name + " (" + info.address + ")");
   }
   topology.path = choose(topology, tcp_only);
+  topology.crowded = crowded_in(ranks);
   return topology;
 }
 
 std::string to_text(const RankInfo& info) {
   return info.host_id + " " + info.address + " " + std::to_string(info.port) + " " + info.name + " " + info.version +
-         (info.efa ? " efa" : " -");
+         (info.efa ? " efa " : " - ") + info.machine + " " + std::to_string(info.cores);
 }
 
 RankInfo rank_info_from(const std::string& text) {
   std::istringstream in(text);
   RankInfo info;
   std::string efa;
-  if (!(in >> info.host_id >> info.address >> info.port >> info.name >> info.version >> efa) || info.port < 0 ||
-      info.port > 65535)
+  if (!(in >> info.host_id >> info.address >> info.port >> info.name >> info.version >> efa >> info.machine >>
+        info.cores) ||
+      info.port < 0 || info.port > 65535 || info.cores < 0)
     throw UsageError("not a rank's record: '" + text + "' (ranks of different versions in one job?)");
   info.efa = efa == "efa";
   return info;

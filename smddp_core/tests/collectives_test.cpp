@@ -19,6 +19,7 @@ struct Case {
   Path path;
   const char* provider = "";  ///< libfabric's, for the network; none for TCP.
   bool direct = false;        ///< Ranks of a host read one another's memory.
+  bool relay = false;         ///< Small messages between hosts go by way of others.
 };
 
 const Case kCases[] = {
@@ -32,6 +33,9 @@ const Case kCases[] = {
     {"tcp2", {"a", "a"}, true, Path::flat},
     {"tcp5", {"a", "a", "a", "a", "a"}, true, Path::flat},
     {"uneven3", {"a", "b", "b"}, false, Path::flat},
+    {"relayed4", {"a", "b", "c", "d"}, false, Path::flat, "", false, true},
+    {"relayedHosts3x2", {"a", "a", "b", "b", "c", "c"}, false, Path::hierarchical, "", false, true},
+    {"relayedFabric5", {"a", "b", "c", "d", "e"}, false, Path::flat, "tcp;ofi_rxm", false, true},
     {"hosts2x2", {"a", "a", "b", "b"}, false, Path::hierarchical},
     {"hosts2x2interleaved", {"a", "b", "a", "b"}, false, Path::hierarchical},
     {"hosts3x2", {"a", "a", "b", "b", "c", "c"}, false, Path::hierarchical},
@@ -118,7 +122,8 @@ class Collectives : public ::testing::TestWithParam<Case> {
     const Case& now = GetParam();
     run_ranks(now.hosts, body, [&](CommunicatorOptions& options) {
       options.env.tcp_only = now.tcp_only;
-      options.env.shm_direct = now.direct ? Direct::always : Direct::never;
+      options.env.shm_direct = now.direct ? When::always : When::never;
+      options.env.net_relay = now.relay ? When::always : When::never;
       use_fabric(options, now.provider);
     });
   }

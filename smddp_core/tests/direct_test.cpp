@@ -18,7 +18,7 @@
 namespace smddp::testing {
 namespace {
 
-void always_direct(CommunicatorOptions& options) { options.env.shm_direct = Direct::always; }
+void always_direct(CommunicatorOptions& options) { options.env.shm_direct = When::always; }
 
 std::uintptr_t address_of(const void* data) { return reinterpret_cast<std::uintptr_t>(data); }
 
@@ -70,13 +70,13 @@ TEST_F(PeerMemory, IsToldByItsProof) {
 }
 
 TEST_F(DirectReads, GivesTheSameBitsAsSharedMemory) {
-  const auto sums = [](Direct direct) {
+  const auto sums = [](When direct) {
     return rounded_sums(1, [direct](CommunicatorOptions& options) { options.env.shm_direct = direct; });
   };
-  EXPECT_EQ(sums(Direct::never), sums(Direct::always));
+  EXPECT_EQ(sums(When::never), sums(When::always));
 }
 
-std::string chosen_with(Direct direct) {
+std::string chosen_with(When direct) {
   ::testing::internal::CaptureStderr();
   run_ranks(
       {"a", "a"}, [](Communicator&, int) {},
@@ -89,12 +89,12 @@ std::string chosen_with(Direct direct) {
 }
 
 TEST_F(DirectReads, IsAsTheUserSays) {
-  EXPECT_NE(chosen_with(Direct::always).find(" KiB, direct reads always, "), std::string::npos);
-  EXPECT_NE(chosen_with(Direct::never).find(" KiB, no direct reads (SMDDP_SHM_DIRECT=never), "), std::string::npos);
+  EXPECT_NE(chosen_with(When::always).find(" KiB, direct reads always, "), std::string::npos);
+  EXPECT_NE(chosen_with(When::never).find(" KiB, no direct reads (SMDDP_SHM_DIRECT=never), "), std::string::npos);
 }
 
 TEST_F(DirectReads, IsTriedWhereEveryRankHasACore) {
-  const std::string log = chosen_with(Direct::automatic);
+  const std::string log = chosen_with(When::automatic);
   const bool cores = log.find(", a core for each rank") != std::string::npos;
   EXPECT_NE(log.find(cores ? "KiB, direct reads where they turn out to be faster, a core for each rank"
                            : "KiB, no direct reads (they need a core for each rank), fewer cores"),

@@ -21,6 +21,7 @@ struct Case {
   Hosts hosts;
   const char* provider = "";  ///< libfabric's, for the network; none for TCP.
   bool direct = false;        ///< Ranks of a host read one another's memory.
+  bool relay = false;         ///< Small messages between hosts go by way of others.
 };
 class Failures : public ::testing::TestWithParam<Case> {
  protected:
@@ -31,7 +32,8 @@ class Failures : public ::testing::TestWithParam<Case> {
   void run(const std::function<void(Communicator&, int)>& body) {
     run_ranks(GetParam().hosts, body, [](CommunicatorOptions& options) {
       use_fabric(options, GetParam().provider);
-      if (GetParam().direct) options.env.shm_direct = Direct::always;
+      if (GetParam().direct) options.env.shm_direct = When::always;
+      options.env.net_relay = GetParam().relay ? When::always : When::never;
     });
   }
   int size() const { return static_cast<int>(GetParam().hosts.size()); }
@@ -129,6 +131,7 @@ INSTANTIATE_TEST_SUITE_P(Paths, Failures,
                          ::testing::Values(Case{"host3", {"a", "a", "a"}}, Case{"direct3", {"a", "a", "a"}, "", true},
                                            Case{"directHosts2x2", {"a", "a", "b", "b"}, "", true},
                                            Case{"tcp3", {"a", "b", "b"}}, Case{"hosts2x2", {"a", "a", "b", "b"}},
+                                           Case{"relayed5", {"a", "b", "c", "d", "e"}, "", false, true},
                                            Case{"fabric3", {"a", "b", "c"}, "tcp;ofi_rxm"},
                                            Case{"fabricHosts2x2", {"a", "a", "b", "b"}, "tcp;ofi_rxm"},
                                            Case{"sockets2", {"a", "b"}, "sockets"}),

@@ -17,6 +17,7 @@ using Floats = std::vector<float>;
 
 const Hosts kFlat{"a", "b", "c"};
 const Hosts kPair{"a", "b"};
+const Hosts kSix{"a", "b", "c", "d", "e", "f"};
 const Hosts kTwoByTwo{"a", "a", "b", "b"};
 
 Floats values(std::size_t count, int rank) {
@@ -50,6 +51,7 @@ struct Cut {
   std::size_t min_shard;
   int streams;
   std::size_t socket_buffer;
+  When relay = When::never;
 };
 
 const Cut kCuts[] = {
@@ -58,6 +60,8 @@ const Cut kCuts[] = {
     {"manyPieces", 65536, 4096, 0, 1, 1, 0},
     {"oneServer", 16384, 4096, 0, 1 << 20, 1, 0},
     {"oneStep", 16384, 4096, std::size_t{1} << 30, 1, 1, 0},
+    {"oneStepRelayed", 16384, 4096, std::size_t{1} << 30, 1, 1, 0, When::always},
+    {"relayedStreams3", 16384, 4096, std::size_t{1} << 30, 1, 3, 0, When::always},
     // Pieces that no buffer holds: every one takes several short writes and reads. (Buffers below two of loopback's
     // segments of 64 KiB would only measure delayed acknowledgements.)
     {"shortWrites", std::size_t{1} << 20, std::size_t{1} << 20, 0, 1, 1, 131072},
@@ -72,6 +76,7 @@ void apply(const Cut& cut, CommunicatorOptions& options) {
   options.env.min_shard_bytes = cut.min_shard;
   options.env.streams = cut.streams;
   options.env.socket_buffer_bytes = cut.socket_buffer;
+  options.env.net_relay = cut.relay;
 }
 
 // The name only, in failures.
@@ -81,9 +86,10 @@ class Cuts : public ::testing::TestWithParam<Cut> {};
 
 // One order of summation, whatever else changes: rounding would show another.
 TEST_P(Cuts, AllReduceHasTheSameBits) {
-  for (const Hosts& hosts : {kPair, kFlat, kTwoByTwo})
+  for (const Hosts& hosts : {kPair, kFlat, kSix, kTwoByTwo})
     for (const std::size_t count : {1, 1000, 70'003, 400'001}) {
-      const std::vector<Floats> expected = sums(hosts, count, {});
+      const std::vector<Floats> expected =
+          sums(hosts, count, [](CommunicatorOptions& options) { options.env.net_relay = When::never; });
       const std::vector<Floats> got =
           sums(hosts, count, [](CommunicatorOptions& options) { apply(GetParam(), options); });
       for (std::size_t r = 0; r < hosts.size(); ++r) {

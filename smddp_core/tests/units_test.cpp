@@ -58,14 +58,37 @@ TEST(Topology, NumbersHostsByTheirLowestRank) {
   EXPECT_EQ(topology.rail(), (std::vector<int>{2, 3}));
 }
 
+TEST(Topology, KnowsAMachineThatPlaysSeveralHosts) {
+  const auto crowded = [](const std::vector<std::string>& hosts, const std::vector<std::string>& machines, int cores) {
+    std::vector<RankInfo> ranks;
+    for (std::size_t r = 0; r < hosts.size(); ++r) {
+      ranks.push_back({hosts[r], "10.0.0.1", 1});
+      ranks.back().machine = machines[r];
+      ranks.back().cores = cores;
+    }
+    return Topology::from(ranks, 0, false).crowded;
+  };
+  EXPECT_TRUE(crowded({"a", "b", "c"}, {"m", "m", "m"}, 2));
+  EXPECT_TRUE(crowded({"a", "b", "b"}, {"m", "m", "m"}, 2));
+  EXPECT_FALSE(crowded({"a", "b", "c"}, {"m", "m", "m"}, 3));
+  EXPECT_FALSE(crowded({"a", "b", "c"}, {"m", "n", "m"}, 2));
+  EXPECT_FALSE(crowded({"a", "a", "a"}, {"m", "m", "m"}, 2));
+  EXPECT_FALSE(crowded({"a", "b", "c"}, {"m", "m", "m"}, 0));
+  EXPECT_FALSE(crowded({"a", "b", "c"}, {kUnknownMachine, kUnknownMachine, kUnknownMachine}, 2));
+}
+
 TEST(RankInfo, SurvivesTheStore) {
-  const RankInfo info = rank_info_from(to_text(RankInfo{"boot-17", "fe80::1", 4711, "node-a", "0.1.0", true}));
+  const RankInfo info =
+      rank_info_from(to_text(RankInfo{"boot-17", "fe80::1", 4711, "node-a", "0.1.0", true, "m-1", 8}));
   EXPECT_EQ(info.host_id, "boot-17");
   EXPECT_EQ(info.address, "fe80::1");
   EXPECT_EQ(info.port, 4711);
   EXPECT_EQ(info.name, "node-a");
   EXPECT_EQ(info.version, "0.1.0");
   EXPECT_TRUE(info.efa);
+  EXPECT_EQ(info.machine, "m-1");
+  EXPECT_EQ(info.cores, 8);
+  EXPECT_THROW(rank_info_from("boot-17 fe80::1 4711 node-a 0.1.0 - m-1 -8"), UsageError);
   EXPECT_THROW(rank_info_from("one"), UsageError);
 }
 

@@ -16,8 +16,8 @@ using Settings = std::map<std::string, std::string>;
 /// What carries data between hosts.
 enum class Net { automatic, tcp, fabric };
 
-/// Whether ranks of a host read one another's memory.
-enum class Direct { automatic, always, never };
+/// Whether something is done that the library can decide by itself.
+enum class When { automatic, always, never };
 
 /// Settings of a process, and, once a group is connected, of the group: those marked [group] are rank 0's on every
 /// rank, whatever the others have. The rest are each rank's own.
@@ -55,9 +55,8 @@ struct Env {
 
   /// SMDDP_SHM_DIRECT [group]: whether ranks of a host read messages out of one another's memory (process_vm_readv),
   /// one copy instead of two: `auto` (default: sizes for which that is faster, where the system allows it, every rank
-  /// has a core and a measurement when the group is made says so), `always` (any size, wherever it is allowed) or
-  /// `never`.
-  Direct shm_direct = Direct::automatic;
+  /// has a core and trials say so), `always` (any size, wherever it is allowed) or `never`.
+  When shm_direct = When::automatic;
 
   /// SMDDP_ONE_SHOT_BYTES [group]: an all-reduce up to this size is summed by every rank alone, which saves one of two
   /// waits. Default 32 KiB; bounded by the chunk.
@@ -79,6 +78,12 @@ struct Env {
   /// as the (n-1)(n-2)/n B bytes that this sends more are no more than this. Default 16 KiB, what 1 Gbit/s moves in the
   /// time of a step (0.1 ms).
   std::size_t net_one_shot_bytes = std::size_t{16} << 10;
+
+  /// SMDDP_NET_RELAY [group]: whether barriers and all-reduces of one step between n hosts go by way of other hosts, in
+  /// log2 n messages of each rank, one after another, instead of n-1 at once: `auto` (default: where "hosts" are
+  /// containers of one machine that has fewer cores than ranks, so that the work for all messages counts instead of
+  /// the way of one), `always` or `never`. The bits are the same.
+  When net_relay = When::automatic;
 
   /// SMDDP_MIN_SHARD_BYTES [group]: a block is cut for fewer ranks than there are, if shards would be smaller.
   /// Default 4 KiB.

@@ -6,14 +6,18 @@
 
 namespace smddp {
 
+constexpr char kUnknownMachine[] = "?";
+
 /// What one rank tells the others before anything is connected.
 struct RankInfo {
-  std::string host_id;           ///< Equal for ranks that can share memory.
-  std::string address;           ///< Numeric IPv4 or IPv6 address its listener is bound to.
-  int port = 0;                  ///< Port of the listener.
-  std::string name = "unnamed";  ///< The host's name, for messages.
-  std::string version = "0";     ///< Of the rank's library.
-  bool efa = false;              ///< Its host has an EFA device, and the library can use it.
+  std::string host_id;                    ///< Equal for ranks that can share memory.
+  std::string address;                    ///< Numeric IPv4 or IPv6 address its listener is bound to.
+  int port = 0;                           ///< Port of the listener.
+  std::string name = "unnamed";           ///< The host's name, for messages.
+  std::string version = "0";              ///< Of the rank's library.
+  bool efa = false;                       ///< Its host has an EFA device, and the library can use it.
+  std::string machine = kUnknownMachine;  ///< Equal for ranks under one kernel, in whatever containers.
+  int cores = 0;                          ///< Of the machine, whatever part of them the rank may use. 0: not known.
 };
 
 /// How a group moves data; a consequence of the topology, equal on all ranks.
@@ -32,6 +36,7 @@ struct Topology {
   int local_rank = 0;                   ///< Position of this rank among the group's ranks of its host, in rank order.
   std::vector<std::vector<int>> hosts;  ///< Ranks of each host, ascending.
   Path path = Path::alone;
+  bool crowded = false;             ///< Some machine plays several hosts and has fewer cores than ranks.
   std::vector<std::string> places;  ///< Name and address of each rank's host, for messages.
   std::string network = "TCP";      ///< What carries data between hosts, for messages.
 

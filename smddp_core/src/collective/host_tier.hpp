@@ -90,7 +90,7 @@ class HostTier final : public Tier {
   };
   Times compare(const Op& op, const std::function<double()>& one, const std::function<double()>& other);
   void choose_stores(const Op& op, const std::string& wanted, Scratch& memory);
-  void choose_direct(const Op& op, Direct wanted);
+  void choose_direct(const Op& op, When wanted);
   double time_of_chunk(const Op& op, Stores stores, Scratch& memory);
 
   Arena arena_;

@@ -60,7 +60,7 @@ double HostTier::time_of_chunk(const Op& op, Stores stores, Scratch& memory) {
 }
 
 void HostTier::tune(const Op& op, const Env& env) {
-  arena_.meet(op, env.shm_direct != Direct::never);
+  arena_.meet(op, env.shm_direct != When::never);
   Scratch memory;
   std::fill_n(memory.at_least(arena_.chunk_bytes()), arena_.chunk_bytes(), std::byte{0});
   choose_stores(op, env.shm_stores, memory);
@@ -84,23 +84,22 @@ void HostTier::choose_stores(const Op& op, const std::string& wanted, Scratch& m
   stores_ = arena_.decision().stores;
 }
 
-void HostTier::choose_direct(const Op& op, Direct wanted) {
-  if (wanted == Direct::never)
+void HostTier::choose_direct(const Op& op, When wanted) {
+  if (wanted == When::never)
     why_direct_ = "no direct reads (SMDDP_SHM_DIRECT=never)";
   else if (!arena_.direct())
     why_direct_ = "no direct reads (the system does not let these ranks read one another's memory)";
-  else if (wanted == Direct::always)
+  else if (wanted == When::always)
     why_direct_ = "direct reads always";
   else if (!arena_.spinning())
     why_direct_ = "no direct reads (they need a core for each rank)";
   else
     why_direct_ = "direct reads where they turn out to be faster";
-  const bool chosen =
-      arena_.direct() && (wanted == Direct::always || (wanted == Direct::automatic && arena_.spinning()));
+  const bool chosen = arena_.direct() && (wanted == When::always || (wanted == When::automatic && arena_.spinning()));
   if (rank() == 0) arena_.decide({stores_, chosen, false});
   barrier(op);
   direct_ = arena_.decision().direct;
-  direct_always_ = direct_ && wanted == Direct::always;
+  direct_always_ = direct_ && wanted == When::always;
 }
 
 std::string HostTier::description() const {

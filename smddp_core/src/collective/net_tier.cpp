@@ -43,6 +43,7 @@ void NetTier::wait_for(const Op& op, const std::size_t& arrived, std::size_t byt
 }
 
 void NetTier::barrier(const Op& op) {
+  if (settings_.relay) return relay(op, nullptr, nullptr, 0);
   post_headers(op);
   finish(op);
 }
@@ -176,18 +177,46 @@ bool NetTier::in_one_step(std::size_t bytes) const {
   return extra <= settings_.one_shot_bytes && bytes <= kOneShotPairBytes;
 }
 
+void NetTier::swap_all(const Op& op, const void* in, std::byte* incoming, std::size_t bytes) {
+  post_headers(op);
+  for (int k = 1; k < size(); ++k) {
+    wire_.send(global(after(k)), in, bytes);
+    wire_.recv(global(after(k)), incoming + static_cast<std::size_t>(k - 1) * bytes, bytes);
+  }
+  finish(op);
+}
+
+// Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in multiport
+// message-passing systems", IEEE TPDS 1997, section 3. Headers are compared along a ring, so that ranks that called
+// different operations are found wherever they are.
+void NetTier::relay(const Op& op, const void* in, std::byte* incoming, std::size_t bytes) {
+  for (int distance = 1; distance < size(); distance *= 2) {
+    const int from = after(distance);
+    const int to = after(size() - distance);
+    // Besides its own message: what the steps before this one brought, the last step only what is still missing.
+    const std::size_t relayed = static_cast<std::size_t>(std::min(distance, size() - distance) - 1) * bytes;
+    std::byte* theirs = incoming + static_cast<std::size_t>(distance - 1) * bytes;
+    OpHeader& header = headers_[static_cast<std::size_t>(from)];
+    wire_.send(global(to), &op.header, sizeof(OpHeader));
+    wire_.send(global(to), in, bytes);
+    wire_.send(global(to), incoming, relayed);
+    wire_.recv(global(from), &header, sizeof(OpHeader), [&] { check_same(op, global(me_), header, global(from)); });
+    wire_.recv(global(from), theirs, bytes);
+    wire_.recv(global(from), theirs + bytes, relayed);
+    finish(op);
+  }
+}
+
 void NetTier::one_shot(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) {
   const std::size_t bytes = count * size_of(reduction.in);
   std::byte* incoming = incoming_.at_least(bytes * static_cast<std::size_t>(size() - 1));
-  post_headers(op);
-  for (int k = 1; k < size(); ++k) {
-    std::byte* theirs = incoming + static_cast<std::size_t>(k - 1) * bytes;
-    wire_.send(global(after(k)), in, bytes);
-    wire_.recv(global(after(k)), theirs, bytes);
-    sources_[static_cast<std::size_t>(after(k))] = theirs;
-  }
-  finish(op);
+  if (settings_.relay)
+    relay(op, in, incoming, bytes);
+  else
+    swap_all(op, in, incoming, bytes);
   sources_[static_cast<std::size_t>(me_)] = in;
+  for (int k = 1; k < size(); ++k)
+    sources_[static_cast<std::size_t>(after(k))] = incoming + static_cast<std::size_t>(k - 1) * bytes;
   if (count > 0) reduce_into(out, sources_.data(), size(), count, reduction);
 }
 

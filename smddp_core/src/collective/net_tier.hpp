@@ -4,6 +4,7 @@
 //
 // Steps (one-way trips) and bytes sent by each of n ranks, for a message of B bytes:
 //   all_reduce, small   1 step    (n-1) B                     everybody sums everything
+//     relayed           log2 n    (n-1) B                     in log2 n messages instead of n-1
 //   all_reduce          2 steps   2(n-1)/n B
 //   reduce_scatter      1 step    (n-1)/n B
 //   all_gather          1 step    (n-1)/n B
@@ -62,6 +63,10 @@ class NetTier final : public Tier {
   void post_headers(const Op& op);
   void send_pieces(int r, const void* data, std::size_t bytes);
   void recv_pieces(int r, void* data, std::size_t bytes, std::size_t& arrived);
+  /// Everybody's message of `bytes` into `incoming`, that of rank after(k) at (k-1) x bytes: from each rank straight,
+  /// or by way of others, which takes more steps and fewer messages.
+  void swap_all(const Op& op, const void* in, std::byte* incoming, std::size_t bytes);
+  void relay(const Op& op, const void* in, std::byte* incoming, std::size_t bytes);
   void one_shot(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction);
   std::size_t broadcast_step(std::size_t bytes) const;
   void broadcast_block(std::byte* data, std::size_t bytes, int root, std::size_t& arrived);
