@@ -1,9 +1,12 @@
 // The reduction loops against scalar arithmetic in double, for every type and operation.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <random>
+#include <string>
 
 #include "kernel/kernel_table.hpp"
 #include "kernel/reduce.hpp"
@@ -32,6 +35,20 @@ std::vector<T> reduced(std::vector<std::vector<T>> sources, Reduction reduction)
   std::vector<T> result(sources[0].size());
   reduce_into(result.data(), pointers.data(), static_cast<int>(pointers.size()), result.size(), reduction);
   return result;
+}
+
+constexpr DType kArithmetic[] = {DType::f32, DType::f64, DType::f16, DType::bf16, DType::u8,
+                                 DType::i8,  DType::i16, DType::i32, DType::i64};
+constexpr ReduceOp kReductions[] = {ReduceOp::sum, ReduceOp::avg,  ReduceOp::product, ReduceOp::min,
+                                    ReduceOp::max, ReduceOp::band, ReduceOp::bor,     ReduceOp::bxor};
+
+// Any bits at all: as floating numbers some of them are infinite, some no numbers.
+std::vector<std::vector<std::byte>> noise(std::size_t buffers, std::size_t bytes) {
+  std::mt19937 random(1);
+  std::vector<std::vector<std::byte>> all(buffers, std::vector<std::byte>(bytes));
+  for (auto& buffer : all)
+    for (std::byte& byte : buffer) byte = static_cast<std::byte>(random());
+  return all;
 }
 
 TEST(Kernel, SumsFloatsInRankOrder) {
@@ -140,11 +157,41 @@ TEST(Kernel, Bfloat16KeepsNanAndInfinity) {
 }
 
 TEST(Kernel, DestinationMayBeASource) {
-  std::vector<float> a(2000, 1.F);
-  const std::vector<float> b(2000, 2.F);
-  const void* sources[] = {b.data(), a.data()};
-  reduce_into(a.data(), sources, 2, a.size(), {ReduceOp::sum, DType::f32, DType::f32, 1});
-  EXPECT_EQ(a, std::vector<float>(2000, 3.F));
+  for (int n = 1; n <= 9; ++n)
+    for (int destination = 0; destination < n; ++destination) {
+      std::vector<std::vector<float>> sources;
+      std::vector<const void*> pointers;
+      for (int s = 0; s < n; ++s) sources.emplace_back(2000, static_cast<float>(s + 1));
+      for (const auto& source : sources) pointers.push_back(source.data());
+      auto& out = sources[static_cast<std::size_t>(destination)];
+      reduce_into(out.data(), pointers.data(), n, out.size(), {ReduceOp::sum, DType::f32, DType::f32, 1});
+      EXPECT_EQ(out, std::vector<float>(2000, static_cast<float>(n * (n + 1) / 2))) << n << " into " << destination;
+    }
+}
+
+// Few sources are reduced in one pass, more in several: each number against one element at a time, in the same order.
+TEST(Kernel, AnyNumberOfSources) {
+  const std::size_t count = 1021;
+  for (int n = 1; n <= 11; ++n) {
+    std::vector<std::vector<float>> sources;
+    for (int s = 0; s < n; ++s) {
+      sources.emplace_back(count);
+      for (std::size_t i = 0; i < count; ++i)
+        sources.back()[i] = std::sin(static_cast<float>(i) * 1.7F + static_cast<float>(s)) * 1e3F;
+    }
+    std::vector<float> sum = sources[0];
+    std::vector<float> least = sources[0];
+    for (int s = 1; s < n; ++s)
+      for (std::size_t i = 0; i < count; ++i) {
+        sum[i] += sources[static_cast<std::size_t>(s)][i];
+        least[i] = std::min(least[i], sources[static_cast<std::size_t>(s)][i]);
+      }
+    std::vector<float> average = sum;
+    for (float& element : average) element /= static_cast<float>(n);
+    EXPECT_EQ(reduced(sources, {ReduceOp::sum, DType::f32, DType::f32, 1}), sum) << n;
+    EXPECT_EQ(reduced(sources, {ReduceOp::avg, DType::f32, DType::f32, n}), average) << n;
+    EXPECT_EQ(reduced(sources, {ReduceOp::min, DType::f32, DType::f32, 1}), least) << n;
+  }
 }
 
 TEST(Kernel, RefusesWhatItHasNot) {
@@ -155,28 +202,30 @@ TEST(Kernel, RefusesWhatItHasNot) {
 }
 
 #ifdef __x86_64__
-// Ranks may run on different machines: all instruction sets must give the same bits.
+// Ranks may run on different machines: all instruction sets must give the same bits, for every number of sources.
 TEST(Kernel, InstructionSetsAgree) {
-  const auto run = [](auto find, DType type) {
-    std::vector<std::uint16_t> a(1021), b(1021), out(1021);
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      a[i] = static_cast<std::uint16_t>(i * 64 + 3);
-      b[i] = static_cast<std::uint16_t>(i * 7919);
-    }
-    const void* sources[] = {a.data(), b.data(), a.data()};
-    find(type, type, ReduceOp::avg)(out.data(), sources, 3, out.size(), 3);
+  const std::vector<std::vector<std::byte>> sources = noise(9, 1021 * 8);
+  const auto run = [&](auto find, DType type, ReduceOp op, int count_of_sources) {
+    std::vector<const void*> pointers;
+    for (const auto& source : sources) pointers.push_back(source.data());
+    std::vector<std::byte> out(sources[0].size());
+    const int divisor = op == ReduceOp::avg ? count_of_sources : 1;
+    find(type, type, op)(out.data(), pointers.data(), count_of_sources, out.size() / size_of(type), divisor);
     return out;
   };
   __builtin_cpu_init();
-  for (const DType type : {DType::f16, DType::bf16, DType::i16}) {
-    const auto expected = run(baseline::find, type);
-    if (__builtin_cpu_supports("x86-64-v3")) {
-      EXPECT_EQ(run(x86_64_v3::find, type), expected) << name_of(type);
-    }
-    if (__builtin_cpu_supports("x86-64-v4")) {
-      EXPECT_EQ(run(x86_64_v4::find, type), expected) << name_of(type);
-    }
-  }
+  for (const DType type : kArithmetic)
+    for (const ReduceOp op : kReductions)
+      for (int n = 1; n <= static_cast<int>(sources.size()) && baseline::find(type, type, op); ++n) {
+        const std::string what = std::string(name_of(type)) + " " + name_of(op) + " of " + std::to_string(n);
+        const auto expected = run(baseline::find, type, op, n);
+        if (__builtin_cpu_supports("x86-64-v3")) {
+          EXPECT_EQ(run(x86_64_v3::find, type, op, n), expected) << what;
+        }
+        if (__builtin_cpu_supports("x86-64-v4")) {
+          EXPECT_EQ(run(x86_64_v4::find, type, op, n), expected) << what;
+        }
+      }
 }
 #endif
 
