@@ -194,6 +194,34 @@ TEST(Kernel, AnyNumberOfSources) {
   }
 }
 
+// Wherever cache lines begin, and one of the sources included, nothing beyond the last element is written.
+TEST(Kernel, IntoBothIsTheSameTwice) {
+  const std::size_t bytes = 3000;
+  const std::size_t room = 64;
+  for (const DType type : kArithmetic)
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg, ReduceOp::max})
+      for (const Stores stores : {Stores::cached, Stores::streaming})
+        for (int n = 1; n <= 9; ++n) {
+          auto sources = noise(static_cast<std::size_t>(n), bytes);
+          std::vector<const void*> pointers;
+          for (const auto& source : sources) pointers.push_back(source.data());
+          const Reduction reduction{op, type, type, op == ReduceOp::avg ? n : 1};
+          const std::size_t count = bytes / size_of(type);
+          std::vector<std::byte> expected(bytes);
+          reduce_into(expected.data(), pointers.data(), n, count, reduction);
+          const std::size_t shift = static_cast<std::size_t>(n) * size_of(type) % room;
+          std::vector<std::byte> also(bytes + 2 * room, std::byte{7});
+          reduce_into_both(sources[0].data(), &also[shift], stores, pointers.data(), n, count, reduction);
+          const std::string what = std::string(name_of(type)) + " " + name_of(op) + " of " + std::to_string(n);
+          EXPECT_EQ(sources[0], expected) << what;
+          EXPECT_EQ(std::memcmp(&also[shift], expected.data(), bytes), 0) << what;
+          EXPECT_EQ(std::count(also.begin(), also.end(), std::byte{7}) -
+                        std::count(expected.begin(), expected.end(), std::byte{7}),
+                    static_cast<std::ptrdiff_t>(2 * room))
+              << what;
+        }
+}
+
 TEST(Kernel, RefusesWhatItHasNot) {
   float value = 0;
   const void* sources[] = {&value};

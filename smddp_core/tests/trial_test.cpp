@@ -1,7 +1,8 @@
-// The choice between two ways by what they take.
+// The choice between several ways by what they take.
 #include <gtest/gtest.h>
 
 #include <thread>
+#include <vector>
 
 #include "collective/trial.hpp"
 #include "ranks.hpp"
@@ -9,64 +10,87 @@
 namespace smddp::testing {
 namespace {
 
-/// Operations as the first rank of a host sees them. @return how many of them went the second way.
-int go(Trial& trial, int operations, double first, double second) {
-  int count = 0;
+/// Operations as the first rank of a host sees them. @param costs of each way. @return how many went which way.
+std::vector<int> go(Trial& trial, int operations, const std::vector<double>& costs) {
+  std::vector<int> count(costs.size());
   for (int i = 0; i < operations; ++i) {
-    const bool next = trial.plan();
-    count += trial.second() ? 1 : 0;
-    trial.took(trial.second() ? second : first);
+    const int next = trial.plan();
+    const auto way = static_cast<std::size_t>(trial.way());
+    ++count[way];
+    trial.took(costs[way]);
     trial.follow(next);
   }
   return count;
 }
 
-constexpr int kTrials = 2 * Trial::kBurst;  // both ways at first
+using Counts = std::vector<int>;
 
-TEST(Trial, BeginsWithTheFirstWayAndTriesTheSecond) {
-  Trial trial;
-  EXPECT_EQ(go(trial, Trial::kBurst, 1, 1), 0);
-  EXPECT_EQ(go(trial, Trial::kBurst, 1, 1), Trial::kBurst);
+constexpr int kBurst = Trial::kBurst;
+constexpr int kTrials = 2 * kBurst;  // both of two ways at first
+
+TEST(Trial, BeginsWithTheFirstWayAndTriesTheOthers) {
+  Trial trial(3);
+  EXPECT_EQ(go(trial, kBurst, {1, 1, 1}), (Counts{kBurst, 0, 0}));
+  EXPECT_EQ(go(trial, kBurst, {1, 1, 1}), (Counts{0, kBurst, 0}));
+  EXPECT_EQ(go(trial, kBurst, {1, 1, 1}), (Counts{0, 0, kBurst}));
+  EXPECT_EQ(go(trial, kBurst, {1, 1, 1}), (Counts{kBurst, 0, 0}));
 }
 
-TEST(Trial, StaysWithTheFasterOne) {
-  Trial slow_second;
-  go(slow_second, kTrials, 1, 2);
-  EXPECT_EQ(go(slow_second, Trial::kFirstStretch, 1, 2), 0);
-  Trial fast_second;
-  go(fast_second, kTrials, 2, 1);
-  EXPECT_EQ(go(fast_second, Trial::kFirstStretch, 2, 1), Trial::kFirstStretch);
+TEST(Trial, StaysWithTheFastest) {
+  for (int fastest = 0; fastest < 3; ++fastest) {
+    Trial trial(3);
+    std::vector<double> costs{2, 2, 2};
+    costs[static_cast<std::size_t>(fastest)] = 1;
+    go(trial, 3 * kBurst, costs);
+    EXPECT_EQ(go(trial, Trial::kFirstStretch, costs)[static_cast<std::size_t>(fastest)], Trial::kFirstStretch);
+  }
 }
 
 TEST(Trial, EqualsDoNotChangePlaces) {
-  Trial trial;
-  go(trial, kTrials, 1, 0.97);
-  EXPECT_EQ(go(trial, Trial::kFirstStretch, 1, 0.97), 0);
+  Trial trial(2);
+  go(trial, kTrials, {1, 0.97});
+  EXPECT_EQ(go(trial, Trial::kFirstStretch, {1, 0.97})[1], 0);
 }
 
-TEST(Trial, TriesTheOtherEverMoreRarely) {
-  Trial trial;
-  const int bursts = go(trial, 10'000, 1, 2) / Trial::kBurst;
-  EXPECT_GE(bursts, 10'000 / (Trial::kLongestStretch + Trial::kBurst));
+TEST(Trial, TriesTheOthersEverMoreRarely) {
+  Trial trial(2);
+  const int bursts = go(trial, 10'000, {1, 2})[1] / kBurst;
+  EXPECT_GE(bursts, 10'000 / (Trial::kLongestStretch + kBurst));
   EXPECT_LE(bursts, 10'000 / Trial::kLongestStretch + 4) << "after 4, 48, 96 and 192 operations, then regularly";
 }
 
-TEST(Trial, FindsOutThatTheOtherHasBecomeFaster) {
-  Trial trial;
-  go(trial, 5'000, 1, 2);
-  go(trial, Trial::kLongestStretch + kTrials, 3, 2);
-  EXPECT_EQ(go(trial, 10, 3, 2), 10);
+TEST(Trial, FindsOutThatAnotherHasBecomeFaster) {
+  Trial trial(3);
+  go(trial, 5'000, {2, 3, 3});
+  go(trial, Trial::kLongestStretch + 3 * kBurst, {2, 3, 1});
+  EXPECT_EQ(go(trial, 10, {2, 3, 1})[2], 10);
+}
+
+// It does not wait for its next trial then.
+TEST(Trial, FindsOutAtOnceThatTheChosenHasBecomeSlower) {
+  Trial trial(3);
+  go(trial, 5'000, {1, 3, 3});
+  go(trial, 5 * kBurst, {3, 3, 2});
+  EXPECT_EQ(go(trial, 10, {3, 3, 2})[2], 10);
+}
+
+// And where nothing is faster, it does not go on trying.
+TEST(Trial, GetsUsedToWhatItCosts) {
+  Trial trial(2);
+  go(trial, 5'000, {1, 4});
+  go(trial, 5 * kBurst, {3, 4});
+  EXPECT_EQ(go(trial, Trial::kLongestStretch - 3 * kBurst, {3, 4})[1], 0);
 }
 
 // One operation that something disturbed decides nothing.
 TEST(Trial, OutliersDoNotCount) {
-  Trial trial;
+  Trial trial(2);
   for (int i = 0; i < 5'000; ++i) {
-    const bool next = trial.plan();
-    trial.took((trial.second() ? 2 : 1) * (i % 3 == 0 ? 10 : 1));
+    const int next = trial.plan();
+    trial.took((trial.way() == 1 ? 2 : 1) * (i % 3 == 0 ? 10 : 1));
     trial.follow(next);
   }
-  EXPECT_FALSE(trial.second());
+  EXPECT_EQ(trial.way(), 0);
 }
 
 // Ranks that disagreed on the way would read where nothing was written. Delays make the first rank change its mind.

@@ -1,6 +1,5 @@
 // Collectives of a host whose ranks read one another's memory: one copy where shared memory takes two.
 #include <algorithm>
-#include <chrono>
 #include <exception>
 
 #include "collective/host_tier.hpp"
@@ -10,13 +9,6 @@ namespace smddp {
 namespace {
 
 constexpr std::size_t operator""_KiB(unsigned long long n) { return std::size_t{n} << 10U; }
-constexpr std::size_t operator""_MiB(unsigned long long n) { return std::size_t{n} << 20U; }
-
-// Messages, of all ranks together, for which both ways are tried. Smaller ones take less than the system calls, larger
-// ones are in no cache, where the kernel's copies, page by page, were slower (128 MiB: 35 ms instead of 26): trials
-// would cost more than they could find.
-constexpr std::size_t kLeastTried = 64_KiB;
-constexpr std::size_t kMostTried = 64_MiB;
 
 // Fetched at a time for a sum, from all others together: stays in the L2 cache beside the results.
 constexpr std::size_t kFetched = 256_KiB;
@@ -102,26 +94,6 @@ void reduce_fetched(Loan& loan, int rank, int size, const Share& share, const Re
 }
 
 }  // namespace
-
-HostTier::Turn HostTier::begin_turn(OpKind kind, std::size_t bytes) {
-  if (!direct_ || bytes == 0 || size() == 1) return {};
-  if (direct_always_) return {true};
-  if (bytes < kLeastTried || bytes > kMostTried) return {};
-  unsigned size_class = 0;
-  for (std::size_t rest = bytes / kLeastTried; rest > 1; rest /= 2) ++size_class;
-  Trial& trial = trials_[{kind, size_class}];
-  arena_.remark({std::chrono::steady_clock::now().time_since_epoch(), rank() == 0 && trial.plan()});
-  return {trial.second(), &trial, bytes};
-}
-
-// What a rank did before the last one came is no part of the time, or a trial would measure who was late.
-void HostTier::end_turn(const Turn& turn) {
-  if (!turn.trial) return;
-  const std::chrono::duration<double> time =
-      std::chrono::steady_clock::now().time_since_epoch() - arena_.heard().started;
-  turn.trial->took(time.count() / static_cast<double>(turn.bytes));
-  turn.trial->follow(arena_.heard().plan);
-}
 
 bool HostTier::all_gather_direct(const Op& op, const void* in, const std::vector<MutableBlock>& blocks) {
   Loan loan(arena_, op, {in});

@@ -7,9 +7,6 @@
 namespace smddp {
 namespace {
 
-// Bytes summed at a time, so that the sum is still in L1 when it is copied on.
-constexpr std::size_t kTileBytes = std::size_t{8} << 10;
-
 // The result of an all-gather of this size is written past the caches, since it would not stay there. Measured at
 // 128 MiB, where it takes 16 ms instead of 21 with 2 ranks, 30 instead of 43 with 4; at 16 MiB it costs more.
 constexpr std::size_t kStreamedGather = std::size_t{64} << 20;
@@ -28,6 +25,7 @@ void HostTier::barrier(const Op& op) {
 }
 
 void HostTier::broadcast(const Op& op, void* data, std::size_t bytes, int root) {
+  const Turn turn = begin_turn(OpKind::broadcast, bytes, false);
   std::size_t at = 0;
   do {
     const std::size_t n = std::min(bytes - at, arena_.chunk_bytes());
@@ -42,13 +40,14 @@ void HostTier::broadcast(const Op& op, void* data, std::size_t bytes, int root) 
     if (rank() != root) copy_bytes(bytes_at(data, at), arena_.slot(root, round), n);
     at += n;
   } while (at < bytes);
+  end_turn(turn);
 }
 
 void HostTier::all_gather(const Op& op, const void* in, const std::vector<MutableBlock>& blocks) {
   std::size_t longest = 0;
   for (const MutableBlock& block : blocks) longest = std::max(longest, block.bytes);
-  const Turn turn = begin_turn(OpKind::all_gather, longest * blocks.size());
-  if (!turn.direct || !all_gather_direct(op, in, blocks)) all_gather_shared(op, in, blocks, longest);
+  const Turn turn = begin_turn(OpKind::all_gather, longest * blocks.size(), true);
+  if (!way_.direct || !all_gather_direct(op, in, blocks)) all_gather_shared(op, in, blocks, longest);
   end_turn(turn);
 }
 
@@ -78,8 +77,8 @@ void HostTier::all_gather_shared(const Op& op, const void* in, const std::vector
 void HostTier::reduce_scatter(const Op& op, const std::vector<Block>& blocks, void* out, const Reduction& reduction) {
   std::size_t longest = 0;
   for (const Block& block : blocks) longest = std::max(longest, block.count);
-  const Turn turn = begin_turn(OpKind::reduce_scatter, longest * size_of(reduction.in) * blocks.size());
-  if (!turn.direct || !reduce_scatter_direct(op, blocks, out, reduction))
+  const Turn turn = begin_turn(OpKind::reduce_scatter, longest * size_of(reduction.in) * blocks.size(), true);
+  if (!way_.direct || !reduce_scatter_direct(op, blocks, out, reduction))
     reduce_scatter_shared(op, blocks, out, reduction, longest);
   end_turn(turn);
 }
@@ -116,8 +115,8 @@ void HostTier::reduce_scatter_shared(const Op& op, const std::vector<Block>& blo
 }
 
 void HostTier::all_reduce(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) {
-  const Turn turn = begin_turn(OpKind::all_reduce, count * size_of(reduction.in));
-  if (!turn.direct || !all_reduce_direct(op, in, out, count, reduction))
+  const Turn turn = begin_turn(OpKind::all_reduce, count * size_of(reduction.in), true);
+  if (!way_.direct || !all_reduce_direct(op, in, out, count, reduction))
     all_reduce_shared(op, in, out, count, reduction);
   end_turn(turn);
 }
@@ -160,16 +159,12 @@ void HostTier::copy_in(const Op& op, Chunk& chunk, std::size_t width) {
 void HostTier::reduce_own(const Op& op, const Chunk& chunk, const Reduction& reduction, bool first) {
   const std::size_t width = size_of(reduction.in);
   const Part own = part_of(chunk.count, size(), rank());
-  const std::size_t end = own.first + own.count;
-  const std::size_t tile = kTileBytes / width;
+  const std::size_t at = own.first * width;
   arena_.await_all_published(op, chunk.round, first);
-  for (std::size_t at = own.first; at < end; at += tile) {
-    const std::size_t n = std::min(tile, end - at);
-    for (int r = 0; r < size(); ++r)
-      sources_[static_cast<std::size_t>(r)] = (r == rank() ? chunk.in : arena_.slot(r, chunk.round)) + at * width;
-    reduce_into(chunk.out + at * width, sources_.data(), size(), n, reduction);
-    write(arena_.slot(rank(), chunk.round) + at * width, chunk.out + at * width, n * width);
-  }
+  for (int r = 0; r < size(); ++r)
+    sources_[static_cast<std::size_t>(r)] = (r == rank() ? chunk.in : arena_.slot(r, chunk.round)) + at;
+  reduce_into_both(chunk.out + at, arena_.slot(rank(), chunk.round) + at, way_.stores, sources_.data(), size(),
+                   own.count, reduction);
   arena_.signal_reduced(chunk.round);
 }
 

@@ -67,16 +67,21 @@ class HostTier final : public Tier {
   void reduce_scatter_shared(const Op& op, const std::vector<Block>& blocks, void* out, const Reduction& reduction,
                              std::size_t longest);
   void all_reduce_shared(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction);
-  void write(void* to, const void* from, std::size_t bytes) { copy_with(stores_, to, from, bytes); }
+  void write(void* to, const void* from, std::size_t bytes) { copy_with(way_.stores, to, from, bytes); }
 
-  /// An operation that may go either way.
-  struct Turn {
+  /// How an operation goes.
+  struct Way {
+    Stores stores = Stores::cached;
     bool direct = false;
+  };
+  /// An operation that may go several ways.
+  struct Turn {
     Trial* trial = nullptr;  ///< Null where there is no choice.
     std::size_t bytes = 0;
   };
-  /// @param bytes of a message of all ranks together.
-  Turn begin_turn(OpKind kind, std::size_t bytes);
+  /// Decides how an operation goes (way_). @param bytes of a message of all ranks together. @param may_be_direct
+  /// whether the operation has a direct way at all.
+  Turn begin_turn(OpKind kind, std::size_t bytes, bool may_be_direct);
   void end_turn(const Turn& turn);
   /// Each false, with nothing written, where the memory of some rank cannot be read.
   bool all_gather_direct(const Op& op, const void* in, const std::vector<MutableBlock>& blocks);
@@ -95,9 +100,11 @@ class HostTier final : public Tier {
 
   Arena arena_;
   std::size_t one_shot_bytes_;
-  Stores stores_ = Stores::cached;
+  Stores stores_ = Stores::cached;  // where no trial says which
+  bool try_stores_ = false;
   bool direct_ = false;
   bool direct_always_ = false;
+  Way way_;                                              // of the operation under way
   std::map<std::pair<OpKind, unsigned>, Trial> trials_;  // by powers of two of the size
   std::string probed_;
   std::string why_direct_;

@@ -1,5 +1,6 @@
-// How a host's ranks learn what suits the machine: the part of HostTier that runs once.
+// How a host's ranks learn what suits the machine: once when they meet, then from their operations.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <limits>
@@ -19,6 +20,12 @@ constexpr int kMostProbes = 24;
 constexpr double kClearly = 1.5;
 // Smaller chunks say nothing about the caches.
 constexpr std::size_t kLeastProbe = std::size_t{64} << 10;
+
+// Messages, of all ranks together, from which on several ways are tried. With smaller ones the clock costs more than
+// there is to gain.
+constexpr std::size_t kLeastTried = std::size_t{64} << 10;
+// Larger messages are in no cache, where the kernel's copies, page by page, were slower (128 MiB: 35 ms instead of 26).
+constexpr std::size_t kMostDirect = std::size_t{64} << 20;
 
 Reduction sum_of_floats() { return {ReduceOp::sum, DType::f32, DType::f32, 1}; }
 
@@ -47,7 +54,7 @@ HostTier::Times HostTier::compare(const Op& op, const std::function<double()>& o
 // What counts is measured itself, not the latency between two of the cores: an exchange of one chunk.
 double HostTier::time_of_chunk(const Op& op, Stores stores, Scratch& memory) {
   using Clock = std::chrono::steady_clock;
-  stores_ = stores;
+  way_.stores = stores;
   barrier(op);
   const auto start = Clock::now();
   const std::size_t bytes = arena_.chunk_bytes();
@@ -81,7 +88,8 @@ void HostTier::choose_stores(const Op& op, const std::string& wanted, Scratch& m
   }
   if (rank() == 0) arena_.decide({chosen, false, false});
   barrier(op);
-  stores_ = arena_.decision().stores;
+  way_.stores = stores_ = arena_.decision().stores;
+  try_stores_ = wanted.empty() && can_stream();
 }
 
 void HostTier::choose_direct(const Op& op, When wanted) {
@@ -102,9 +110,36 @@ void HostTier::choose_direct(const Op& op, When wanted) {
   direct_always_ = direct_ && wanted == When::always;
 }
 
+HostTier::Turn HostTier::begin_turn(OpKind kind, std::size_t bytes, bool may_be_direct) {
+  way_ = {stores_, may_be_direct && direct_always_ && bytes > 0};
+  if (bytes < kLeastTried || size() == 1 || way_.direct) return {};
+  std::array<Way, Trial::kMostWays> ways{way_};
+  int count = 1;
+  const auto add = [&](const Way& way) { ways[static_cast<std::size_t>(count++)] = way; };
+  if (try_stores_) add({stores_ == Stores::cached ? Stores::streaming : Stores::cached, false});
+  if (may_be_direct && direct_ && bytes <= kMostDirect) add({stores_, true});
+  if (count == 1) return {};
+  unsigned size_class = 0;
+  for (std::size_t rest = bytes / kLeastTried; rest > 1; rest /= 2) ++size_class;
+  Trial& trial = trials_.try_emplace({kind, size_class}, count).first->second;
+  way_ = ways[static_cast<std::size_t>(trial.way())];
+  arena_.remark({std::chrono::steady_clock::now().time_since_epoch(), rank() == 0 ? trial.plan() : 0});
+  return {&trial, bytes};
+}
+
+// What a rank did before the last one came is no part of the time, or a trial would measure who was late.
+void HostTier::end_turn(const Turn& turn) {
+  if (!turn.trial) return;
+  const std::chrono::duration<double> time =
+      std::chrono::steady_clock::now().time_since_epoch() - arena_.heard().started;
+  turn.trial->took(time.count() / static_cast<double>(turn.bytes));
+  turn.trial->follow(arena_.heard().plan);
+}
+
 std::string HostTier::description() const {
-  return std::string(stores_ == Stores::streaming ? "streaming" : "cached") + " stores" + probed_ + ", chunks of " +
-         std::to_string(arena_.chunk_bytes() >> 10) + " KiB, " + why_direct_ + ", " +
+  return std::string(stores_ == Stores::streaming ? "streaming" : "cached") + " stores" +
+         (try_stores_ ? " at first" : "") + probed_ + ", chunks of " + std::to_string(arena_.chunk_bytes() >> 10) +
+         " KiB, " + why_direct_ + ", " +
          (arena_.spinning() ? "a core for each rank" : "fewer cores than ranks: no spinning");
 }
 

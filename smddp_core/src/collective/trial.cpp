@@ -9,6 +9,9 @@ namespace {
 // What changes the way must gain so much, or equals would change places all the time.
 constexpr double kGain = 0.95;
 
+// So much more than usual means that something has changed, and that another way may be faster now.
+constexpr double kChanged = 1.2;
+
 }  // namespace
 
 void Trial::Costs::add(double cost) { last_[added_++ % last_.size()] = cost; }
@@ -18,24 +21,35 @@ double Trial::Costs::least() const {
   return added_ == 0 ? std::numeric_limits<double>::max() : *std::min_element(last_.begin(), end);
 }
 
-bool Trial::plan() {
+int Trial::plan() {
   if (--left_ > 0) return planned_;
-  if (planned_ == chosen_) {
-    planned_ = !chosen_;
-    left_ = kBurst;
-    return planned_;
-  }
-  if (costs_[planned_ ? 1 : 0].least() < kGain * costs_[chosen_ ? 1 : 0].least()) {
-    chosen_ = planned_;
-    stretch_ = kFirstStretch;
-  } else {
-    planned_ = chosen_;
-    stretch_ = std::min(2 * stretch_, kLongestStretch);
-  }
-  left_ = stretch_;
+  planned_ = (planned_ + 1) % ways_;
+  left_ = kBurst;
+  if (planned_ == chosen_) choose();
   return planned_;
 }
 
-void Trial::took(double cost) { costs_[second_ ? 1 : 0].add(cost); }
+// All others had their turn.
+void Trial::choose() {
+  int best = chosen_;
+  for (int way = 0; way < ways_; ++way)
+    if (cost_of(way) < cost_of(best)) best = way;
+  if (cost_of(best) < kGain * cost_of(chosen_)) {
+    chosen_ = planned_ = best;
+    stretch_ = kFirstStretch;
+  } else {
+    stretch_ = std::min(2 * stretch_, kLongestStretch);
+  }
+  left_ = stretch_;
+  usual_ = cost_of(chosen_);
+}
+
+void Trial::took(double cost) {
+  costs_[static_cast<std::size_t>(way_)].add(cost);
+  if (planned_ != chosen_ || usual_ == 0) return;
+  const double now = cost_of(chosen_);
+  if (now > kChanged * usual_) left_ = 1;
+  usual_ = std::min(usual_, now);
+}
 
 }  // namespace smddp

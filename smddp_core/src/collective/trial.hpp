@@ -1,9 +1,10 @@
-// Which of two ways of an operation is faster, found out by going both.
+// Which of several ways of an operation is the fastest, found out by going all of them.
 //
 // A measurement when a group is made does not hold: virtual machines move between cores that share a cache and cores
 // that do not, from one second to the next, and what then wins by half may lose by half later. So the operations
-// themselves are timed, and the way that is not chosen is tried again now and then, ever more rarely while it goes on
-// losing. (Faraj, Yuan, Lowenthal: STAR-MPI, Self Tuned Adaptive Routines for MPI Collective Operations, ICS 2006.)
+// themselves are timed, and the ways that are not chosen are tried again now and then, ever more rarely while they go
+// on losing, and at once when the chosen one takes longer than it used to. (Faraj, Yuan, Lowenthal: STAR-MPI, Self
+// Tuned Adaptive Routines for MPI Collective Operations, ICS 2006.)
 //
 // The first rank of a host measures and plans; it tells the others in the announcement of an operation how the next one
 // is to go, so that all know before it begins.
@@ -16,23 +17,27 @@ namespace smddp {
 
 class Trial {
  public:
-  /// Operations in a row of the way that is tried. The last is not timed before the next are planned.
+  static constexpr int kMostWays = 3;
+  /// Operations in a row of a way that is tried. The last is not timed before the next are planned.
   static constexpr int kBurst = 4;
-  /// Operations of the chosen way between two trials of the other: at first, and at most.
+  /// Operations of the chosen way between two rounds of trials of the others: at first, and at most.
   static constexpr int kFirstStretch = 48;
   static constexpr int kLongestStretch = 384;
 
-  /// Whether the operation that begins goes the second way.
-  bool second() const { return second_; }
+  /// @param ways how many there are, of at most kMostWays; the first is chosen until others were tried.
+  explicit Trial(int ways) : ways_(ways) {}
 
-  /// First rank, when an operation begins: whether the one after it is to go the second way.
-  bool plan();
+  /// How the operation that begins goes, from 0.
+  int way() const { return way_; }
 
-  /// First rank, when an operation ends that went as second() says. @param cost its time, for a byte: sizes differ.
+  /// First rank, when an operation begins: how the one after it is to go.
+  int plan();
+
+  /// First rank, when an operation ends that went as way() says. @param cost its time, for a byte: sizes differ.
   void took(double cost);
 
   /// All ranks, when an operation ends: what was planned.
-  void follow(bool second) { second_ = second; }
+  void follow(int way) { way_ = way; }
 
  private:
   /// What the last operations of a way cost: the least counts, as what disturbs only ever adds.
@@ -46,12 +51,17 @@ class Trial {
     std::size_t added_ = 0;
   };
 
-  bool second_ = false;
-  bool chosen_ = false;   // the way that won
-  bool planned_ = false;  // the way planned for now
-  int left_ = kBurst;     // operations to plan so
+  double cost_of(int way) const { return costs_[static_cast<std::size_t>(way)].least(); }
+  void choose();
+
+  int ways_;
+  int way_ = 0;
+  int chosen_ = 0;     // the way that won
+  int planned_ = 0;    // the way planned for now
+  int left_ = kBurst;  // operations to plan so
   int stretch_ = kFirstStretch / 2;
-  std::array<Costs, 2> costs_;
+  double usual_ = 0;  // what the chosen way cost when it was chosen, or less. 0: not known
+  std::array<Costs, kMostWays> costs_;
 };
 
 }  // namespace smddp

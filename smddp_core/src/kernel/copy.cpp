@@ -44,6 +44,14 @@ void copy_streaming(std::byte* to, const std::byte* from, std::size_t bytes) {
 
 }  // namespace
 
+bool can_stream() {
+#ifdef __SSE2__
+  return true;
+#else
+  return false;
+#endif
+}
+
 void copy_with(Stores stores, void* to, const void* from, std::size_t bytes) {
 #ifdef __SSE2__
   if (stores == Stores::streaming && bytes > 0)

@@ -12,6 +12,9 @@ enum class Stores {
               ///< cache; best where the cores share none. The same as `cached` on processors other than x86.
 };
 
+/// Whether this processor has streaming stores.
+bool can_stream();
+
 /// memcpy with the given stores; null pointers are allowed for zero bytes. Written before any later store of this
 /// thread.
 void copy_with(Stores stores, void* to, const void* from, std::size_t bytes);

@@ -1,34 +1,63 @@
 #include "kernel/reduce.hpp"
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "kernel/kernel_table.hpp"
+#include "memory.hpp"
 #include "smddp/errors.hpp"
 
 namespace smddp {
 namespace {
 
-using Find = Kernel (*)(DType, DType, ReduceOp);
+// What is copied on is still in L1 then.
+constexpr std::size_t kTileBytes = std::size_t{8} << 10;
 
-Find for_this_machine() {
+struct Kernels {
+  Kernel (*find)(DType, DType, ReduceOp);
+  BothKernel (*find_both)(DType, ReduceOp);
+};
+
+Kernels for_this_machine() {
 #ifdef SMDDP_X86_LEVELS
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("x86-64-v4")) return x86_64_v4::find;
-  if (__builtin_cpu_supports("x86-64-v3")) return x86_64_v3::find;
+  if (__builtin_cpu_supports("x86-64-v4")) return {x86_64_v4::find, x86_64_v4::find_both};
+  if (__builtin_cpu_supports("x86-64-v3")) return {x86_64_v3::find, x86_64_v3::find_both};
 #endif
-  return baseline::find;
+  return {baseline::find, baseline::find_both};
+}
+
+const Kernels& kernels() {
+  static const Kernels chosen = for_this_machine();
+  return chosen;
 }
 
 }  // namespace
 
 void reduce_into(void* dst, const void* const* sources, int source_count, std::size_t count,
                  const Reduction& reduction) {
-  static const Find find = for_this_machine();
-  const Kernel kernel = find(reduction.in, reduction.out, reduction.op);
+  const Kernel kernel = kernels().find(reduction.in, reduction.out, reduction.op);
   if (!kernel)
     throw UsageError(std::string("smddp: cannot reduce ") + name_of(reduction.in) + " to " + name_of(reduction.out) +
                      " with " + name_of(reduction.op));
   kernel(dst, sources, source_count, count, reduction.divisor);
+}
+
+void reduce_into_both(void* dst, void* also, Stores stores, const void* const* sources, int source_count,
+                      std::size_t count, const Reduction& reduction) {
+  const BothKernel both = stores == Stores::streaming ? kernels().find_both(reduction.in, reduction.op) : nullptr;
+  if (both) return both(dst, also, sources, source_count, count, reduction.divisor);
+  const std::size_t width = size_of(reduction.in);
+  const std::size_t tile = kTileBytes / width;
+  std::vector<const void*> at_tile(sources, sources + source_count);
+  for (std::size_t at = 0; at < count; at += tile) {
+    const std::size_t n = std::min(tile, count - at);
+    void* const out = bytes_at(dst, at * width);
+    reduce_into(out, at_tile.data(), source_count, n, reduction);
+    copy_with(stores, bytes_at(also, at * width), out, n * width);
+    for (const void*& source : at_tile) source = bytes_at(source, n * width);
+  }
 }
 
 }  // namespace smddp

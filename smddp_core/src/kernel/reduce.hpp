@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "kernel/copy.hpp"
 #include "smddp/types.hpp"
 
 namespace smddp {
@@ -22,5 +23,10 @@ struct Reduction {
 /// @throws UsageError for type pairs other than the ones above.
 void reduce_into(void* dst, const void* const* sources, int source_count, std::size_t count,
                  const Reduction& reduction);
+
+/// reduce_into() `dst`, and the same to `also`, which overlaps nothing and is written with the given stores, before any
+/// later store of this thread. `reduction.in` and `.out` must be one type.
+void reduce_into_both(void* dst, void* also, Stores stores, const void* const* sources, int source_count,
+                      std::size_t count, const Reduction& reduction);
 
 }  // namespace smddp

@@ -55,7 +55,7 @@ class Arena {
   /// What ranks tell one another beside what operation they begin.
   struct Remark {
     std::chrono::nanoseconds started{};  ///< When they began, by the host's steady clock.
-    bool plan = false;                   ///< See Trial.
+    int plan = 0;                        ///< See Trial.
   };
 
   /// What the group knows about the segment before there is one.
