@@ -1,7 +1,5 @@
 #include "smddp/communicator.hpp"
 
-#include <unistd.h>
-
 #include <atomic>
 #include <exception>
 #include <mutex>
@@ -9,6 +7,7 @@
 #include "bootstrap.hpp"
 #include "memory.hpp"
 #include "report.hpp"
+#include "runtime/birthplace.hpp"
 #include "smddp/errors.hpp"
 
 namespace smddp {
@@ -16,7 +15,7 @@ namespace smddp {
 class Communicator::Impl {
  public:
   Impl(Store& store, const CommunicatorOptions& options)
-      : options_(options), pid_(::getpid()), recorder_(options.env.flight_recorder) {
+      : options_(options), recorder_(options.env.flight_recorder) {
     if (options.size < 1 || options.rank < 0 || options.rank >= options.size)
       throw UsageError("rank " + std::to_string(options.rank) + " of " + std::to_string(options.size));
     if (options.size > 1) {
@@ -29,7 +28,7 @@ class Communicator::Impl {
   }
 
   ~Impl() {
-    if (::getpid() == pid_) {
+    if (birthplace_.here()) {
       write_stats();
       return;
     }
@@ -44,7 +43,7 @@ class Communicator::Impl {
     recorder_.set_exposed(blocking);
   }
   void delegate(std::uint64_t issued, std::uint64_t delegated, const std::string& title) {
-    if (!alone() && ::getpid() == pid_) links_.control->delegate({issued, delegated}, title);
+    if (!alone() && birthplace_.here()) links_.control->delegate({issued, delegated}, title);
   }
 
   bool alone() const { return options_.size == 1; }
@@ -54,7 +53,7 @@ class Communicator::Impl {
   /// Runs `body(tier, op)` with the next sequence number. Its failure ends the group, here and, by notice, elsewhere.
   template <class Body>
   void run(OpHeader header, std::chrono::milliseconds timeout, Body body, Residual* residual = nullptr) {
-    if (::getpid() != pid_)
+    if (!birthplace_.here())
       throw UsageError(std::string(name_of(header.kind)) +
                        " in a forked child: DataLoader workers must not use the parent's process group");
     if (timeout.count() <= 0) throw UsageError("a timeout must be positive");
@@ -79,7 +78,7 @@ class Communicator::Impl {
   }
 
   void abort(const std::string& reason) {
-    if (::getpid() != pid_) return;
+    if (!birthplace_.here()) return;
     if (!alone()) return links_.control->raise(ErrorKind::aborted, reason);
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!first_cause_) first_cause_ = std::make_exception_ptr(AbortedError(reason));
@@ -136,7 +135,7 @@ class Communicator::Impl {
   }
 
   CommunicatorOptions options_;
-  pid_t pid_;
+  const Birthplace birthplace_;
   Links links_;
   FlightRecorder recorder_;
   mutable std::mutex mutex_;

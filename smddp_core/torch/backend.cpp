@@ -1,8 +1,6 @@
 // Group life cycle. The operations are in collectives.cpp and fallback.cpp.
 #include "backend.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -53,8 +51,7 @@ Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
       options_(c10::make_intrusive<BackendBase::Options>("smddp", group_options_.timeout)),
       make_fallbacks_(make_fallbacks),
       communicator_(
-          make_communicator(c10::make_intrusive<c10d::PrefixStore>("smddp", store), rank, size, group_options_)),
-      pid_(::getpid()) {
+          make_communicator(c10::make_intrusive<c10d::PrefixStore>("smddp", store), rank, size, group_options_)) {
   const std::string cpus = Env::from_process(group_options_.settings).cpus;
   if (!cpus.empty()) queue_.run_on(*cpus_from(cpus));
   set_group_name(*options_, group_options_.name, 0);
@@ -82,13 +79,13 @@ void Backend::stop_all() {
 }
 
 void Backend::refuse_after_fork(const char* operation) const {
-  if (::getpid() != pid_)
+  if (!birthplace_.here())
     throw UsageError(std::string("smddp: ") + operation +
                      " in a forked child: DataLoader workers must not use the parent's process group");
 }
 
 void Backend::stop() {
-  if (::getpid() != pid_) return;
+  if (!birthplace_.here()) return;
   if (shut_down_.exchange(true)) return;
   if (!queue_.wait_idle(kLeavePatience))
     communicator_->abort("rank " + std::to_string(getRank()) + " left the group during " +
@@ -161,6 +158,7 @@ void Backend::startCoalescing() {
 }
 
 Backend::WorkPtr Backend::collect(WorkPtr work) {
+  if (!coalescing_) return work;
   const std::lock_guard<std::mutex> lock(coalescing_mutex_);
   if (coalescing_) coalesced_.push_back(work);
   return work;

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -11,6 +12,7 @@
 #include "compat.hpp"
 #include "device.hpp"
 #include "residuals.hpp"
+#include "runtime/birthplace.hpp"
 #include "runtime/operation_queue.hpp"
 #include "smddp/communicator.hpp"
 #include "smddp/env.hpp"
@@ -159,8 +161,8 @@ class Backend final : public BackendBase {
   template <class Body>
   WorkPtr issue(Issue what, Body body);
   template <class Body>
-  bool carry_out(Work& work, std::chrono::milliseconds timeout, DeviceCall* device, const Tensors& outputs,
-                 const Place& place, const Body& body);
+  std::exception_ptr carry_out(std::uint64_t sequence, std::chrono::milliseconds timeout, DeviceCall* device,
+                               const Tensors& tensors, const Place& place, const Body& body);
 
   // collectives.cpp
   WorkPtr issue_all_reduce(Issue what, const c10d::ReduceOp& op);
@@ -211,7 +213,7 @@ class Backend final : public BackendBase {
   // Shared with work that was delegated, which may outlive the group.
   std::shared_ptr<Communicator> communicator_;
   DeviceStreams streams_;
-  const int pid_;
+  const Birthplace birthplace_;
   std::atomic<std::uint64_t> issued_{0};
   std::atomic<bool> shut_down_{false};
   std::mutex issue_mutex_;
@@ -220,7 +222,7 @@ class Backend final : public BackendBase {
   std::mutex delegated_mutex_;
   std::vector<c10::weak_intrusive_ptr<WorkBase>> delegated_;
   std::mutex coalescing_mutex_;
-  bool coalescing_ = false;
+  std::atomic<bool> coalescing_{false};  // written under the lock
   std::vector<WorkPtr> coalesced_;
   // The last group that was split off or merged.
   c10::weak_intrusive_ptr<c10d::Store> other_store_{c10::intrusive_ptr<c10d::Store>()};

@@ -11,14 +11,13 @@
 
 namespace smddp::torch_binding {
 
-// What an operation needs as long as it runs, the caller's thread or the progress thread alike. Returns whether its
-// future is to be completed.
+// What an operation needs as long as it runs, the caller's thread or the progress thread alike. Returns what went
+// wrong.
 template <class Body>
-bool Backend::carry_out(Work& work, std::chrono::milliseconds timeout, DeviceCall* device, const Tensors& tensors,
-                        const Place& place, const Body& body) {
-  std::exception_ptr error;
+std::exception_ptr Backend::carry_out(std::uint64_t sequence, std::chrono::milliseconds timeout, DeviceCall* device,
+                                      const Tensors& tensors, const Place& place, const Body& body) {
   try {
-    communicator_->set_place(work.getSequencenumber(), place.delegated, place.blocking);
+    communicator_->set_place(sequence, place.delegated, place.blocking);
     // Copies in and out of non-contiguous tensors are not part of anyone's graph.
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     Optional<c10::StreamGuard> guard;
@@ -29,9 +28,9 @@ bool Backend::carry_out(Work& work, std::chrono::milliseconds timeout, DeviceCal
     body(timeout);
     if (device) device->end(tensors);
   } catch (...) {
-    error = std::current_exception();
+    return std::current_exception();
   }
-  return work.complete(error);
+  return nullptr;
 }
 
 template <class Opts>
@@ -61,16 +60,18 @@ Backend::WorkPtr Backend::issue(Issue what, Body body) {
   if (what.synchronous && !device && queue_.try_enter()) {
     lock.unlock();
     const GilRelease release;
-    carry_out(*work, what.timeout, nullptr, on_device, place, body);
+    work->complete_at_birth(carry_out(work->getSequencenumber(), what.timeout, nullptr, on_device, place, body));
     queue_.leave();
     return collect(work);
   }
   // Whoever waits for it says so himself.
   place.blocking = false;
   work->time_waits(communicator_, what.title);
-  queue_.post([this, work, device, place, timeout = what.timeout, tensors = std::move(on_device),
-               body = std::move(body)] { return carry_out(*work, timeout, device.get(), tensors, place, body); },
-              [work] { work->settle(); });
+  queue_.post(
+      [this, work, device, place, timeout = what.timeout, tensors = std::move(on_device), body = std::move(body)] {
+        return work->complete(carry_out(work->getSequencenumber(), timeout, device.get(), tensors, place, body));
+      },
+      [work] { work->settle(); });
   return collect(work);
 }
 

@@ -47,6 +47,7 @@ class Work final : public WorkBase {
   /// without waiting again, in join().
   /// @throws UsageError in a callback that the operation itself waits for.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) {
+    if (born_complete_ && !error_) return true;
     if (!isCompleted() && OperationQueue::depth_of_this_thread(queue_) > depth_)
       throw UsageError(
           "smddp: a callback waits for an operation that starts only when the callback has returned: it may wait for "
@@ -84,6 +85,13 @@ class Work final : public WorkBase {
       if (done_) settle();
     }
     return future_;
+  }
+
+  /// complete(), before anybody has seen this object: there is nobody to wake.
+  void complete_at_birth(const std::exception_ptr& error) {
+    born_complete_ = done_ = true;
+    error_ = error;
+    finish(error);
   }
 
   /// Wakes wait(). True if the future has been asked for: then settle() must follow.
@@ -169,6 +177,7 @@ class Work final : public WorkBase {
   OpKind kind_ = OpKind::barrier;
   std::mutex future_mutex_;
   bool done_ = false;  // error_ is final
+  bool born_complete_ = false;
   std::exception_ptr error_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };

@@ -37,7 +37,13 @@ class Cores {
 
 thread_local std::shared_ptr<const OperationQueue::Frame> OperationQueue::current_;
 
-OperationQueue::OperationQueue() : id_(next_id()) { pool(0); }
+OperationQueue::OperationQueue() : id_(next_id()) { first_ = (pools_[0] = new_pool(0)).get(); }
+
+std::unique_ptr<TaskPool> OperationQueue::new_pool(int depth) const {
+  auto pool = std::make_unique<TaskPool>(1, depth == 0 ? "smddp-progress" : "smddp-nested");
+  if (!cpus_.empty()) pool->run_on(cpus_);
+  return pool;
+}
 
 void OperationQueue::run_on(const std::vector<int>& cpus) {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -66,12 +72,10 @@ std::shared_ptr<const OperationQueue::Frame> OperationQueue::new_frame(int depth
 }
 
 TaskPool* OperationQueue::pool(int depth) {
+  if (depth == 0) return first_;
   const std::lock_guard<std::mutex> lock(mutex_);
   auto& pool = pools_[static_cast<std::size_t>(depth)];
-  if (!pool && !closed_) {
-    pool = std::make_unique<TaskPool>(1, depth == 0 ? "smddp-progress" : "smddp-nested");
-    if (!cpus_.empty()) pool->run_on(cpus_);
-  }
+  if (!pool && !closed_) pool = new_pool(depth);
   return pool.get();
 }
 

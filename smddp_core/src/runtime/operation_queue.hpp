@@ -73,6 +73,7 @@ class OperationQueue {
   static const Frame* frame_of(std::uint64_t id);
   std::shared_ptr<const Frame> new_frame(int depth) const;
   TaskPool* pool(int depth);
+  std::unique_ptr<TaskPool> new_pool(int depth) const;
   void run_callbacks(const std::shared_ptr<const Frame>& frame, const std::function<void()>& callbacks);
 
   static thread_local std::shared_ptr<const Frame> current_;
@@ -83,6 +84,7 @@ class OperationQueue {
   std::vector<int> cpus_;
   cpu_set_t program_{};
   std::array<std::unique_ptr<TaskPool>, kDepths> pools_;
+  TaskPool* first_ = nullptr;  // pools_[0], which is always there: found without a lock
 };
 
 }  // namespace smddp

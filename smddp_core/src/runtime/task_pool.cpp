@@ -11,7 +11,7 @@
 
 namespace smddp {
 
-TaskPool::TaskPool(int threads, const char* name) : pid_(::getpid()) {
+TaskPool::TaskPool(int threads, const char* name) {
   for (int i = 0; i < threads; ++i) {
     threads_.emplace_back([this] { work(); });
     ::pthread_setname_np(threads_.back().native_handle(), name);
@@ -28,7 +28,7 @@ void TaskPool::run_on(const std::vector<int>& cpus) {
   for (std::thread& thread : threads_)
     if (::pthread_setaffinity_np(thread.native_handle(), sizeof set, &set) != 0)
       throw UsageError("smddp: SMDDP_CPUS names no core that this process may use: see taskset -p " +
-                       std::to_string(pid_));
+                       std::to_string(::getpid()));
 }
 
 void TaskPool::post(std::function<void()> task) {
@@ -41,7 +41,7 @@ void TaskPool::post(std::function<void()> task) {
 }
 
 void TaskPool::drain() {
-  if (::getpid() != pid_) {
+  if (!birthplace_.here()) {
     for (std::thread& thread : threads_)
       if (thread.joinable()) thread.detach();
     return;

@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/birthplace.hpp"
+
 namespace smddp {
 
 /// With one thread, tasks run strictly one after another. Tasks must not throw.
@@ -47,7 +49,7 @@ class TaskPool {
  private:
   void work();
 
-  const int pid_;
+  const Birthplace birthplace_;
   std::mutex mutex_;
   std::condition_variable ready_;
   std::deque<std::function<void()>> tasks_;
