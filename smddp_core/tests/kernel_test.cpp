@@ -222,6 +222,33 @@ TEST(Kernel, IntoBothIsTheSameTwice) {
         }
 }
 
+// What is rounded off is not lost: code and rest together are the number, if both are finite.
+TEST(Kernel, RoundingKeepsWhatItLeavesOut) {
+  for (const DType type : {DType::f16, DType::bf16}) {
+    std::vector<float> in(1021);
+    for (std::size_t i = 0; i < in.size(); ++i) in[i] = std::sin(static_cast<float>(i)) * 100.F;
+    in[7] = std::numeric_limits<float>::infinity();
+    in[8] = std::numeric_limits<float>::quiet_NaN();
+    std::vector<float> left(in.size(), 0.25F);
+    std::vector<std::uint16_t> code(in.size());
+    round_into(type, code.data(), in.data(), left.data(), in.size());
+    std::vector<float> back(in.size());
+    const void* const source = code.data();
+    reduce_into(back.data(), &source, 1, back.size(), {ReduceOp::sum, type, DType::f32, 1});
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      if (std::isfinite(in[i])) {
+        EXPECT_EQ(back[i] + left[i], in[i] + 0.25F) << name_of(type) << " " << i;
+        EXPECT_LE(std::fabs(left[i]), std::fabs(in[i] + 0.25F) / 256) << name_of(type) << " " << i;
+      } else {
+        EXPECT_EQ(left[i], 0.F);
+        EXPECT_FALSE(std::isfinite(back[i]));
+      }
+    }
+  }
+  float value = 0;
+  EXPECT_THROW(round_into(DType::f32, &value, &value, &value, 1), UsageError);
+}
+
 TEST(Kernel, RefusesWhatItHasNot) {
   float value = 0;
   const void* sources[] = {&value};
@@ -254,6 +281,27 @@ TEST(Kernel, InstructionSetsAgree) {
           EXPECT_EQ(run(x86_64_v4::find, type, op, n), expected) << what;
         }
       }
+}
+
+TEST(Kernel, InstructionSetsRoundAlike) {
+  const auto in = noise(2, 1021 * sizeof(float));
+  const auto run = [&](auto find, DType type) {
+    std::vector<std::byte> left = in[1];
+    std::vector<std::byte> code(1021 * 2);
+    find(type)(code.data(), reinterpret_cast<const float*>(in[0].data()), reinterpret_cast<float*>(left.data()), 1021);
+    code.insert(code.end(), left.begin(), left.end());
+    return code;
+  };
+  __builtin_cpu_init();
+  for (const DType type : {DType::f16, DType::bf16}) {
+    const auto expected = run(baseline::find_round, type);
+    if (__builtin_cpu_supports("x86-64-v3")) {
+      EXPECT_EQ(run(x86_64_v3::find_round, type), expected) << name_of(type);
+    }
+    if (__builtin_cpu_supports("x86-64-v4")) {
+      EXPECT_EQ(run(x86_64_v4::find_round, type), expected) << name_of(type);
+    }
+  }
 }
 #endif
 

@@ -2,7 +2,8 @@
 #pragma once
 
 #include <cstddef>
-#include <vector>
+#include <cstdlib>
+#include <memory>
 
 namespace smddp {
 
@@ -16,32 +17,39 @@ class Residual {
  public:
   /// Forgets everything: the buffer holds another tensor now.
   void clear() {
-    sent_.clear();
-    reduced_.clear();
+    count_ = reduced_count_ = 0;
+    sent_.reset();
+    reduced_.reset();
   }
 
   /// Memory taken.
-  std::size_t bytes() const { return (sent_.size() + reduced_.size()) * sizeof(float); }
+  std::size_t bytes() const { return (count_ + reduced_count_) * sizeof(float); }
 
   /// Starts a message of which this rank sends `count` elements; of another size than the last one, it begins at zero.
-  void begin(std::size_t count) {
-    if (sent_.size() == count) return;
-    clear();
-    sent_.resize(count);
-  }
+  /// @throws std::bad_alloc
+  void begin(std::size_t count);
 
   /// Of elements `at` .. `at + count` of what this rank sends. `at + count` is within begin()'s count.
-  float* sent(std::size_t at) { return sent_.data() + at; }
+  float* sent(std::size_t at) { return sent_.get() + at; }
 
-  /// Of elements `at` .. `at + count` of what this rank sums.
+  /// Of elements `at` .. `at + count` of what this rank sums, which are no more than begin()'s count in all.
   float* reduced(std::size_t at, std::size_t count) {
-    if (reduced_.size() < at + count) reduced_.resize(at + count);
-    return reduced_.data() + at;
+    if (reduced_count_ < at + count) reduced_count_ = at + count;
+    return reduced_.get() + at;
   }
 
  private:
-  std::vector<float> sent_;
-  std::vector<float> reduced_;
+  struct Free {
+    void operator()(float* memory) const { std::free(memory); }
+  };
+  /// Memory that is zero, and not there before it is used.
+  using Zeros = std::unique_ptr<float[], Free>;
+  static Zeros zeros(std::size_t count);
+
+  std::size_t count_ = 0;
+  std::size_t reduced_count_ = 0;
+  Zeros sent_;
+  Zeros reduced_;
 };
 
 }  // namespace smddp

@@ -14,21 +14,27 @@ using Kernel = void (*)(void* dst, const void* const* sources, int source_count,
 using BothKernel = void (*)(void* dst, void* also, const void* const* sources, int source_count, std::size_t count,
                             int divisor);
 
+/// See round_into().
+using RoundKernel = void (*)(void* to, const float* in, float* left, std::size_t count);
+
 namespace baseline {
 /// The kernel for a type pair and operation, or nullptr where there is none.
 Kernel find(DType in, DType out, ReduceOp op);
 /// The same; there are some for sums and averages of the types of gradients.
 BothKernel find_both(DType type, ReduceOp op);
+RoundKernel find_round(DType type);
 }  // namespace baseline
 
 #ifdef SMDDP_X86_LEVELS
 namespace x86_64_v3 {  // AVX2, FMA, F16C: from Haswell and Zen
 Kernel find(DType in, DType out, ReduceOp op);
 BothKernel find_both(DType type, ReduceOp op);
+RoundKernel find_round(DType type);
 }  // namespace x86_64_v3
 namespace x86_64_v4 {  // AVX-512: from Skylake-SP and Zen 4
 Kernel find(DType in, DType out, ReduceOp op);
 BothKernel find_both(DType type, ReduceOp op);
+RoundKernel find_round(DType type);
 }  // namespace x86_64_v4
 #endif
 

@@ -17,15 +17,16 @@ constexpr std::size_t kTileBytes = std::size_t{8} << 10;
 struct Kernels {
   Kernel (*find)(DType, DType, ReduceOp);
   BothKernel (*find_both)(DType, ReduceOp);
+  RoundKernel (*find_round)(DType);
 };
 
 Kernels for_this_machine() {
 #ifdef SMDDP_X86_LEVELS
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("x86-64-v4")) return {x86_64_v4::find, x86_64_v4::find_both};
-  if (__builtin_cpu_supports("x86-64-v3")) return {x86_64_v3::find, x86_64_v3::find_both};
+  if (__builtin_cpu_supports("x86-64-v4")) return {x86_64_v4::find, x86_64_v4::find_both, x86_64_v4::find_round};
+  if (__builtin_cpu_supports("x86-64-v3")) return {x86_64_v3::find, x86_64_v3::find_both, x86_64_v3::find_round};
 #endif
-  return {baseline::find, baseline::find_both};
+  return {baseline::find, baseline::find_both, baseline::find_round};
 }
 
 const Kernels& kernels() {
@@ -58,6 +59,12 @@ void reduce_into_both(void* dst, void* also, Stores stores, const void* const* s
     copy_with(stores, bytes_at(also, at * width), out, n * width);
     for (const void*& source : at_tile) source = bytes_at(source, n * width);
   }
+}
+
+void round_into(DType type, void* to, const float* in, float* left, std::size_t count) {
+  const RoundKernel kernel = kernels().find_round(type);
+  if (!kernel) throw UsageError(std::string("smddp: float32 is not rounded to ") + name_of(type));
+  kernel(to, in, left, count);
 }
 
 }  // namespace smddp

@@ -29,4 +29,8 @@ void reduce_into(void* dst, const void* const* sources, int source_count, std::s
 void reduce_into_both(void* dst, void* also, Stores stores, const void* const* sources, int source_count,
                       std::size_t count, const Reduction& reduction);
 
+/// to[i] = in[i] + left[i] rounded to `type` (f16 or bf16), to nearest even, and left[i] what that left out: zero where
+/// the result is not finite. Nothing overlaps.
+void round_into(DType type, void* to, const float* in, float* left, std::size_t count);
+
 }  // namespace smddp
