@@ -11,6 +11,9 @@ namespace {
 // 128 MiB, where it takes 16 ms instead of 21 with 2 ranks, 30 instead of 43 with 4; at 16 MiB it costs more.
 constexpr std::size_t kStreamedGather = std::size_t{64} << 20;
 
+// Less than this is not worth a wait of its own.
+constexpr std::size_t kLeastPiece = std::size_t{32} << 10;
+
 }  // namespace
 
 HostTier::HostTier(Arena arena, std::size_t one_shot_bytes)
@@ -24,11 +27,24 @@ void HostTier::barrier(const Op& op) {
   arena_.await_all_published(op, round, true);
 }
 
+// Where nothing is reduced, what a rank has just written is read by the others out of its caches, if it did not write
+// too much at a time. 2 ranks, a quarter of a chunk: all-gather of 16 MiB 646 us instead of 957, broadcast 482 instead
+// of 557. With 4 ranks on 2 cores, half a chunk: fewer waits count for more.
+std::size_t HostTier::moved_at_once() const { return arena_.chunk_bytes() / (arena_.spinning() ? 4 : 2); }
+
+// Where each rank has a core, in two pieces at least, so that others read one while the root writes the next: 256 KiB in
+// 4.4 us instead of 7.9.
+std::size_t HostTier::broadcast_step(std::size_t bytes) const {
+  const std::size_t most = moved_at_once();
+  return arena_.spinning() ? std::min(most, std::max((bytes / 2 + 63) / 64 * 64, kLeastPiece)) : most;
+}
+
 void HostTier::broadcast(const Op& op, void* data, std::size_t bytes, int root) {
   const Turn turn = begin_turn(OpKind::broadcast, bytes, false);
+  const std::size_t step = broadcast_step(bytes);
   std::size_t at = 0;
   do {
-    const std::size_t n = std::min(bytes - at, arena_.chunk_bytes());
+    const std::size_t n = std::min(bytes - at, step);
     const Arena::Round round = arena_.begin(op, n);
     if (rank() == root) write(arena_.slot(root, round), bytes_at(data, at), n);
     arena_.publish(op, round);
@@ -54,12 +70,13 @@ void HostTier::all_gather(const Op& op, const void* in, const std::vector<Mutabl
 void HostTier::all_gather_shared(const Op& op, const void* in, const std::vector<MutableBlock>& blocks,
                                  std::size_t longest) {
   const Stores stores = longest * blocks.size() >= kStreamedGather ? Stores::streaming : Stores::cached;
+  const std::size_t step = moved_at_once();
   std::size_t at = 0;
   do {
     const auto piece = [&](const MutableBlock& block) {
-      return block.bytes > at ? std::min(block.bytes - at, arena_.chunk_bytes()) : 0;
+      return block.bytes > at ? std::min(block.bytes - at, step) : 0;
     };
-    const Arena::Round round = arena_.begin(op, std::min(longest - at, arena_.chunk_bytes()));
+    const Arena::Round round = arena_.begin(op, std::min(longest - at, step));
     const MutableBlock& mine = blocks[static_cast<std::size_t>(rank())];
     if (piece(mine) > 0) write(arena_.slot(rank(), round), bytes_at(in, at), piece(mine));
     arena_.publish(op, round);
@@ -70,7 +87,7 @@ void HostTier::all_gather_shared(const Op& op, const void* in, const std::vector
       const MutableBlock& theirs = blocks[static_cast<std::size_t>(r)];
       if (piece(theirs) > 0) copy_with(stores, bytes_at(theirs.data, at), arena_.slot(r, round), piece(theirs));
     }
-    at += arena_.chunk_bytes();
+    at += step;
   } while (at < longest);
 }
 

@@ -7,7 +7,7 @@
 //   reduce_scatter      1 step    (n-1)/n B in, (n-1)/n B read
 //   all_gather          1 step    B/n in, (n-1)/n B read
 //   broadcast           1 step    B in at the root, B read elsewhere
-// Messages go in chunks of about an L2 cache.
+// What is reduced goes in chunks of about an L2 cache, what is only moved in smaller ones.
 //
 // Where ranks can read one another's memory, messages of a middle size are copied once, without shared memory
 // (host_direct.cpp) where that turns out to be faster: it depends on the processor, on which cores the ranks run, and
@@ -59,6 +59,8 @@ class HostTier final : public Tier {
     std::size_t count = 0;
   };
 
+  std::size_t moved_at_once() const;
+  std::size_t broadcast_step(std::size_t bytes) const;
   void one_shot(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction);
   void copy_in(const Op& op, Chunk& chunk, std::size_t width);
   void reduce_own(const Op& op, const Chunk& chunk, const Reduction& reduction, bool first);

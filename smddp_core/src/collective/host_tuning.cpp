@@ -89,7 +89,8 @@ void HostTier::choose_stores(const Op& op, const std::string& wanted, Scratch& m
   if (rank() == 0) arena_.decide({chosen, false, false});
   barrier(op);
   way_.stores = stores_ = arena_.decision().stores;
-  try_stores_ = wanted.empty() && can_stream();
+  // Where ranks share cores, what the first one measures depends on who runs when.
+  try_stores_ = wanted.empty() && can_stream() && arena_.spinning();
 }
 
 void HostTier::choose_direct(const Op& op, When wanted) {

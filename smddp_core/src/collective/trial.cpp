@@ -12,6 +12,9 @@ constexpr double kGain = 0.95;
 // So much more than usual means that something has changed, and that another way may be faster now.
 constexpr double kChanged = 1.2;
 
+// A way that costs so many times as much at its first try is not tried again in the same round.
+constexpr double kHopeless = 2;
+
 }  // namespace
 
 void Trial::Costs::add(double cost) { last_[added_++ % last_.size()] = cost; }
@@ -25,7 +28,10 @@ int Trial::plan() {
   if (--left_ > 0) return planned_;
   planned_ = (planned_ + 1) % ways_;
   left_ = kBurst;
-  if (planned_ == chosen_) choose();
+  if (planned_ == chosen_)
+    choose();
+  else
+    costs_[static_cast<std::size_t>(planned_)] = {};
   return planned_;
 }
 
@@ -46,10 +52,15 @@ void Trial::choose() {
 
 void Trial::took(double cost) {
   costs_[static_cast<std::size_t>(way_)].add(cost);
-  if (planned_ != chosen_ || usual_ == 0) return;
-  const double now = cost_of(chosen_);
-  if (now > kChanged * usual_) left_ = 1;
-  usual_ = std::min(usual_, now);
+  if (way_ != planned_) return;
+  const double now = cost_of(way_);
+  if (planned_ != chosen_) {
+    if (now > kHopeless * cost_of(chosen_)) left_ = 1;
+  } else if (usual_ > 0) {
+    // Not too often: where the costs vary by themselves, there would be more trials than operations.
+    if (now > kChanged * usual_ && stretch_ - left_ >= stretch_ / 8) left_ = 1;
+    usual_ = std::min(usual_, now);
+  }
 }
 
 }  // namespace smddp

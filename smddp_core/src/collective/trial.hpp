@@ -3,7 +3,7 @@
 // A measurement when a group is made does not hold: virtual machines move between cores that share a cache and cores
 // that do not, from one second to the next, and what then wins by half may lose by half later. So the operations
 // themselves are timed, and the ways that are not chosen are tried again now and then, ever more rarely while they go
-// on losing, and at once when the chosen one takes longer than it used to. (Faraj, Yuan, Lowenthal: STAR-MPI, Self
+// on losing, and soon when the chosen one takes longer than it used to. (Faraj, Yuan, Lowenthal: STAR-MPI, Self
 // Tuned Adaptive Routines for MPI Collective Operations, ICS 2006.)
 //
 // The first rank of a host measures and plans; it tells the others in the announcement of an operation how the next one

@@ -14,8 +14,9 @@
 namespace smddp {
 namespace {
 
-// One stream may take this much of a turn, so that no peer waits for another's whole backlog.
-constexpr std::size_t kTurn = std::size_t{256} << 10;
+// One stream may take this much of a turn, so that no peer waits for another's whole backlog. With 256 KiB, exchanges
+// over links that are faster than the cores took 1.1 to 1.3 times as long (1 to 64 MiB).
+constexpr std::size_t kTurn = std::size_t{1} << 20;
 
 // Parts that go in one system call: a header and its data, or a run of small pieces.
 constexpr std::size_t kGather = 8;
