@@ -221,14 +221,15 @@ std::byte* Arena::slot(int local_rank, const Round& round) {
          round.unit * unit_bytes_;
 }
 
-// Slots begin at multiples of their size, so another of the same size lies between a slot and its next use at least:
-// the round that is waited for is one that this rank has published itself.
-Arena::Round Arena::begin(const Op& op, std::size_t bytes) {
+// A slot is never that of the round before: the round that is waited for is one that this rank has published itself.
+Arena::Round Arena::begin(const Op& op, std::size_t bytes, bool of_many) {
   const auto units = static_cast<std::uint32_t>(std::max<std::size_t>(1, (bytes + unit_bytes_ - 1) / unit_bytes_));
   std::uint32_t aligned = 1;
   while (aligned < units) aligned *= 2;
   cursor_ = (cursor_ + aligned - 1) / aligned * aligned;
-  if (cursor_ + units > (units > kSmallUnits ? kLargeEnd : kUnits)) cursor_ = 0;
+  const std::uint32_t soon = units > kSmallUnits ? kLargeEnd : of_many ? kManyEnd : kUnits;
+  if (cursor_ + units > kUnits || (cursor_ + units > soon && last_begin_ >= units)) cursor_ = 0;
+  last_begin_ = cursor_;
   const Round round{++round_, cursor_, spins_};
   std::uint64_t before = 0;
   for (std::uint32_t u = cursor_; u < cursor_ + units; ++u) {
