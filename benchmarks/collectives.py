@@ -21,12 +21,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from harness import machine, program, report
 from harness.build import Cache, UnavailableError
+from harness.catalogue import PEERS
 from harness.claims import Claim, claims_of, waiting_claim
 from harness.layout import LAYOUTS, Layout, bytes_of, layout_named
 from harness.measure import Effort, Field, Say
 from harness.network import NetworkError, network
 from harness.options import add_common, peers_of, rounds_of, settings_of
-from harness.peers import OPERATIONS, PEERS, Peer, Place
+from harness.peers import OPERATIONS, Peer, Place
 from harness.results import Cell
 
 SIZES = "4K,16K,64K,256K,1M,4M,16M,128M"
@@ -96,7 +97,8 @@ def measure(
     """One layout and operation: the JSON object of its line, with the cells themselves under ``cells``."""
     cache = Cache(request.cache)
     with network(layout, folder) as net:
-        link_rate = machine.goodput(net) if layout.hosts > 1 else 0.0
+        links = machine.Links(net, layout)
+        link_rate = links.bytes_per_second()
         field = Field(Place(layout, net, cache, request.options), say)
         with field.started(request.peers, operation, folder):
             started = machine.caches(cache)
@@ -104,7 +106,7 @@ def measure(
             waiting: dict[str, float] = {}
             interrupted = False
             try:
-                field.fill(cells, request.effort, link_rate)
+                field.fill(cells, request.effort, links)
                 waiting = field.waiting_shares() if operation == "all_reduce" else {}
             except (KeyboardInterrupt, SystemExit):
                 interrupted = True  # What was measured by now is worth keeping.

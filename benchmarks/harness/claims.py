@@ -121,7 +121,8 @@ def _two_by_two(cell: Cell, _layout: Layout) -> Iterator[Claim]:
     if (cell.operation, cell.layout, cell.bytes) != ("all_reduce", "2x2@1gbit", 128 * MIB):
         return
     yield from _ratio(cell, "gloo", 1.45)
-    yield from _open_mpi(cell, 1.6)
+    # With shared memory as it comes. As SageMaker starts it, Open MPI takes 1.4 times as long as the link itself needs.
+    yield from _ratio(cell, "openmpi", 1.6)
     yield from _claim(cell, "part of what the link allows", 0.93, cell.fraction_of_bound())
     yield from _ratio(cell, "gloo", 2.6, OURS_HALF)
 

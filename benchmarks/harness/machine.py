@@ -84,14 +84,19 @@ def _probe(cache: Cache, *words: str) -> str:
     return done.stdout
 
 
-def goodput(network: Network, seconds: float = 0.8) -> float:
+def goodput(network: Network, size: int = 1 << 20, seconds: float = 0.8) -> float:
     """Bytes a second of TCP payload that each link carries in both directions at once: the mean over hosts, each
-    sending to the next."""
+    sending to the next, out of and into a buffer of `size` bytes. The better of two ways to do it."""
+    return max(_goodput(network, size, seconds, way) for way in ("threads", "turns"))
+
+
+def _goodput(network: Network, size: int, seconds: float, way: str) -> float:
     hosts = network.hosts
     processes = []
     for index, host in enumerate(hosts):
         following = hosts[(index + 1) % len(hosts)].address
-        argv = [*host.enter, sys.executable, str(SOURCES / "goodput.py"), host.address, following, "5000", str(seconds)]
+        script = [sys.executable, str(SOURCES / "goodput.py"), host.address, following, "5000"]
+        argv = [*host.enter, *script, str(seconds), str(size), way]
         processes.append(subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
     try:
         lines = [process.stdout.readline() if process.stdout else "" for process in processes]
@@ -118,6 +123,26 @@ def link_seconds(operation: str, size: int, hosts: int, bytes_per_second: float)
     share = (hosts - 1) / hosts
     passes = {"all_reduce": 2 * share, "all_gather": share, "reduce_scatter": share, "broadcast": 1.0}
     return passes[operation] * size / bytes_per_second
+
+
+@dataclass
+class Links:
+    """What the links of a layout carry."""
+
+    network: Network
+    layout: Layout
+    shaped: float = 0.0
+
+    def bytes_per_second(self, size: int = 1 << 20) -> float:
+        """While a message of `size` bytes is exchanged. Where the cores are the limit, and not the links, that depends
+        on where the cores are now, and on whether the message stays in their caches: then it is measured each time."""
+        if self.layout.hosts == 1:
+            return 0.0
+        if self.layout.link == "unshaped":
+            return goodput(self.network, max(size, 1 << 20), seconds=0.3)
+        if not self.shaped:
+            self.shaped = goodput(self.network)
+        return self.shaped
 
 
 def bound_seconds(cache: Cache, layout: Layout, operation: str, size: int, link_rate: float) -> float:

@@ -15,6 +15,7 @@ from pathlib import Path
 from harness import machine
 from harness.build import UnavailableError
 from harness.job import Job, JobError
+from harness.machine import Links
 from harness.peers import Peer, Place
 from harness.results import Cell, Round
 
@@ -140,7 +141,7 @@ class Field:
         entrant.job.close(kill=True)
         self.entrants.remove(entrant)
 
-    def round(self, operation: str, size: int, number: int, effort: Effort, link_rate: float) -> Round:
+    def round(self, operation: str, size: int, number: int, effort: Effort, links: Links) -> Round:
         """Every library once, in an order that turns from round to round."""
         busy = machine.wait_until_quiet(effort.wait)
         before = machine.caches(self.place.cache)
@@ -157,16 +158,17 @@ class Field:
         after = machine.caches(self.place.cache)
         result.c2c_nanoseconds.append(after.nanoseconds)
         result.labels.append(after.label)
-        result.bound_seconds = machine.bound_seconds(self.place.cache, self.place.layout, operation, size, link_rate)
+        rate = links.bytes_per_second(size)
+        result.bound_seconds = machine.bound_seconds(self.place.cache, self.place.layout, operation, size, rate)
         return result
 
-    def fill(self, cells: list[Cell], effort: Effort, link_rate: float) -> None:
+    def fill(self, cells: list[Cell], effort: Effort, links: Links) -> None:
         """Rounds over all cells, so that what changes slowly hits all sizes alike."""
         for number in range(effort.rounds):
             for cell in cells:
                 if not self.entrants:
                     return
-                done = self.round(cell.operation, cell.bytes, number, effort, link_rate)
+                done = self.round(cell.operation, cell.bytes, number, effort, links)
                 cell.rounds.append(done)
                 self.say(f"{self.place.layout.name}: round {number + 1} of {effort.rounds}: {cell.progress()}")
 

@@ -1,10 +1,10 @@
-"""The libraries that are compared: how each is had, what settings it gets and why, and how its ranks are started."""
+"""The libraries that are compared: how each is had, what settings it gets and why, and how its ranks are started. Here
+those that torch reaches by itself; MPIs and oneCCL are in ``mpi_peers.py``, the list of all in ``catalogue.py``."""
 
 from __future__ import annotations
 
 import os
 import random
-import shutil
 import socket
 import sys
 from abc import ABC, abstractmethod
@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.build import SOURCES, Cache, UnavailableError, run_tool
 from harness.job import Command
 from harness.layout import Layout
-from harness.network import Host, Network
+from harness.network import Network
 
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 FLOAT32_ROUNDOFF = 2.0**-24
@@ -206,183 +206,3 @@ def deepspeed_extension(cache: Cache) -> Path:
     import torch
 
     return cache.made("deepspeed", f"{source}{torch.__version__}", make)
-
-
-class MpiPeer(Peer):
-    """An MPI: one program, compiled for each."""
-
-    def _need(self, program: str, package: str) -> None:
-        if shutil.which(program) is None:
-            raise UnavailableError(f"{program} is not installed (Debian: apt-get install {package})")
-
-    def _hosts(self, place: Place, slots: bool) -> str:
-        count = f":{place.layout.ranks_per_host}" if slots else ""
-        return ",".join(host.address + count for host in place.network.hosts)
-
-    def _first(self, place: Place) -> Host:
-        """mpirun itself runs in the first host."""
-        return place.network.hosts[0]
-
-
-class OpenMpi(MpiPeer):
-    """Debian's Open MPI."""
-
-    name = "openmpi"
-    title = "Open MPI"
-    single_copy = "cma"
-
-    def _mca(self, place: Place) -> dict[str, str]:
-        # ob1, because the UCX and OFI layers were slower here; cma lets a rank read another's memory.
-        chosen = {"pml": "ob1", "btl": "self,vader", "btl_vader_single_copy_mechanism": self.single_copy}
-        if place.layout.hosts > 1:
-            chosen["btl"] = "self,tcp" + (",vader" if place.layout.ranks_per_host > 1 else "")
-            chosen |= {"btl_tcp_if_include": "eth0", "oob_tcp_if_include": "eth0", "plm_rsh_no_tree_spawn": "1"}
-        if place.oversubscribed:
-            chosen["mpi_yield_when_idle"] = "1"
-        return chosen
-
-    def settings(self, place: Place) -> str:
-        return ", ".join(f"{name}={value}" for name, value in self._mca(place).items()) + ", not bound to cores"
-
-    def commands(self, place: Place) -> list[Command]:
-        self._need("mpirun.openmpi", "openmpi-bin")
-        self._need("mpicxx.openmpi", "libopenmpi-dev")
-        program = place.cache.compiled("openmpi-worker", "mpi_worker.cpp", ["mpicxx.openmpi"])
-        argv = [*self._first(place).enter, "mpirun.openmpi", "--allow-run-as-root", "--oversubscribe"]
-        argv += ["--bind-to", "none", "-np", str(place.layout.ranks), "-x", "BENCH_CHANNEL"]
-        if place.network.remote_shell:
-            argv += [
-                "--mca",
-                "plm_rsh_agent",
-                str(place.network.remote_shell),
-                "--host",
-                self._hosts(place, slots=True),
-            ]
-        for name, value in self._mca(place).items():
-            argv += ["--mca", name, value]
-        return [Command([*argv, str(program)], clean_environment())]
-
-
-class OpenMpiAsSageMaker(OpenMpi):
-    """Open MPI as SageMaker's launcher starts it: its containers do not allow one process to read another's memory."""
-
-    name = "openmpi-sagemaker"
-    title = "Open MPI as SageMaker starts it"
-    single_copy = "none"
-
-    def commands(self, place: Place) -> list[Command]:
-        if place.layout.ranks_per_host == 1:
-            raise UnavailableError("differs from Open MPI only where ranks share a host")
-        return super().commands(place)
-
-
-class Mpich(MpiPeer):
-    """Debian's MPICH (ch4:ucx)."""
-
-    name = "mpich"
-    title = "MPICH"
-
-    def _ucx(self, place: Place) -> dict[str, str]:
-        if place.layout.hosts == 1:
-            return {"UCX_TLS": "self,posix,cma"}
-        inside = ",posix,cma" if place.layout.ranks_per_host > 1 else ""
-        return {"UCX_TLS": f"tcp,self{inside}", "UCX_NET_DEVICES": "eth0"}
-
-    def settings(self, place: Place) -> str:
-        return "ch4:ucx, " + ", ".join(f"{name}={value}" for name, value in self._ucx(place).items())
-
-    def commands(self, place: Place) -> list[Command]:
-        self._need("mpirun.mpich", "mpich")
-        self._need("mpicxx.mpich", "libmpich-dev")
-        program = place.cache.compiled("mpich-worker", "mpi_worker.cpp", ["mpicxx.mpich"])
-        argv = [*self._first(place).enter, "mpirun.mpich", "-np", str(place.layout.ranks)]
-        if place.network.remote_shell:
-            argv += ["-launcher", "ssh", "-launcher-exec", str(place.network.remote_shell), "-iface", "eth0"]
-            argv += ["-hosts", self._hosts(place, slots=True)]
-        argv += ["-genvlist", "BENCH_CHANNEL,UCX_TLS,UCX_NET_DEVICES"]
-        return [Command([*argv, str(program)], {**clean_environment(), **self._ucx(place)})]
-
-
-def _intel(cache: Cache) -> Path:
-    """oneCCL and Intel MPI, from the package index, in an environment of their own."""
-    return cache.environment("oneccl", "oneccl-devel", "impi-rt", "impi-devel")
-
-
-class IntelMpi(MpiPeer):
-    """Intel MPI."""
-
-    name = "intelmpi"
-    title = "Intel MPI"
-
-    def _variables(self, place: Place) -> dict[str, str]:
-        if place.layout.hosts == 1:
-            chosen = {"I_MPI_FABRICS": "shm"}
-        else:
-            inside = "shm:ofi" if place.layout.ranks_per_host > 1 else "ofi"
-            chosen = {
-                "I_MPI_FABRICS": inside,
-                "FI_PROVIDER": "tcp",
-                "FI_TCP_IFACE": "eth0",
-                "I_MPI_HYDRA_IFACE": "eth0",
-            }
-        # Pinning would put all ranks of all hosts on the same core: each host believes it has the machine.
-        return chosen | {"I_MPI_PIN": "0"}
-
-    def settings(self, place: Place) -> str:
-        return ", ".join(f"{name}={value}" for name, value in self._variables(place).items())
-
-    def commands(self, place: Place) -> list[Command]:
-        home = _intel(place.cache)
-        include, lib = home / "include", home / "lib"
-        flags = (f"-I{include}", f"-L{lib}", f"-Wl,-rpath,{lib}", "-lmpi")
-        program = place.cache.compiled("intelmpi-worker", "mpi_worker.cpp", ["g++"], *flags)
-        argv = [*self._first(place).enter, str(home / "bin" / "mpiexec.hydra"), "-np", str(place.layout.ranks)]
-        if place.network.remote_shell:
-            argv += ["-launcher", "ssh", "-launcher-exec", str(place.network.remote_shell)]
-            argv += ["-hosts", self._hosts(place, slots=False), "-ppn", str(place.layout.ranks_per_host)]
-        env = clean_environment() | self._variables(place)
-        env |= {"I_MPI_ROOT": str(home), "LD_LIBRARY_PATH": str(lib), "FI_PROVIDER_PATH": str(lib)}
-        env["PATH"] = f"{home / 'bin'}{os.pathsep}{env['PATH']}"
-        return [Command([*argv, str(program)], env)]
-
-
-class OneCcl(Peer):
-    """oneCCL's C++ interface on CPUs."""
-
-    name = "oneccl"
-    title = "oneCCL"
-
-    def _variables(self, place: Place) -> dict[str, str]:
-        # With a worker thread of its own it needed 10 ms for 4 KiB on two cores.
-        chosen = {"CCL_ATL_TRANSPORT": "ofi", "FI_PROVIDER": "tcp", "CCL_WORKER_OFFLOAD": "0"}
-        return chosen | {"CCL_PROCESS_LAUNCHER": "none", "CCL_LOG_LEVEL": "error", "FI_TCP_IFACE": place.interface}
-
-    def settings(self, place: Place) -> str:
-        return ", ".join(f"{name}={value}" for name, value in self._variables(place).items())
-
-    def commands(self, place: Place) -> list[Command]:
-        home = _intel(place.cache)
-        lib = home / "lib"
-        flags = (f"-I{home / 'include'}", f"-L{lib}", f"-Wl,-rpath,{lib}", "-l:libccl.so.1")
-        program = place.cache.compiled("oneccl-worker", "ccl_worker.cpp", ["g++"], *flags)
-        env = self._variables(place) | {"LD_LIBRARY_PATH": str(lib), "FI_PROVIDER_PATH": str(lib)}
-        made = per_rank(place, [str(program)], env)
-        for command in made:
-            assert isinstance(command.env, dict)
-            command.env["CCL_LOCAL_RANK"] = command.env["LOCAL_RANK"]
-            command.env["CCL_LOCAL_SIZE"] = command.env["LOCAL_WORLD_SIZE"]
-        return made
-
-
-PEERS: tuple[Peer, ...] = (
-    Smddp(),
-    SmddpHalfWire(),
-    Gloo(),
-    OpenMpi(),
-    OpenMpiAsSageMaker(),
-    Mpich(),
-    IntelMpi(),
-    OneCcl(),
-    DeepSpeed(),
-)
-OURS = ("smddp", "smddp-bf16")

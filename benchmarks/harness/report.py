@@ -30,12 +30,23 @@ def progress() -> Callable[[str], None]:
 def table(cells: list[Cell]) -> str:
     """Times of all libraries, sizes downwards; what is best in a row is marked."""
     peers = sorted({peer for cell in cells for peer in cell.peers()}, key=_order)
-    head = ["size", *peers, "bound", "of bound", "best peer/smddp", "gloo/smddp", "gloo/smddp CPU", "caches"]
+    head = [
+        "size",
+        *peers,
+        "bound",
+        "of bound",
+        "best peer/smddp",
+        "program/smddp",
+        "gloo/smddp",
+        "gloo/smddp CPU",
+        "caches",
+    ]
     rows = [head]
     for cell in cells:
         times = {peer: cell.seconds(peer) for peer in peers}
         fastest = min((value for value in times.values() if value is not None), default=0.0)
         best = cell.best_peer()
+        program = cell.best_program()
         row = [size_name(cell.bytes)]
         for value in times.values():
             row.append("-" if value is None else duration(value) + ("*" if value == fastest else ""))
@@ -43,6 +54,7 @@ def table(cells: list[Cell]) -> str:
         row += ["-" if bound is None else duration(bound), _number(cell.fraction_of_bound())]
         row += [
             _number(cell.ratio(best)) if best else "-",
+            _number(cell.ratio(program)) if program else "-",
             _number(cell.ratio("gloo")),
             _number(cell.cpu_ratio("gloo")),
         ]

@@ -11,6 +11,10 @@ from harness.layout import size_name
 
 OURS = "smddp"
 OURS_HALF = "smddp-bf16"
+# The end of the name of a library that is C or C++, where it was reached through torch.
+THROUGH_TORCH = "-torch"
+# Those that were not.
+PROGRAMS = ("openmpi", "openmpi-sagemaker", "mpich", "intelmpi", "oneccl")
 _BUSY_LIMIT = 0.05
 # Smaller messages are bound by latency, not by bandwidth.
 _BOUND_FROM = 1 << 20
@@ -82,8 +86,17 @@ class Cell:
         )
 
     def best_peer(self, without: tuple[str, ...] = ()) -> str | None:
-        """The fastest library that is not ours, by its median."""
-        found = {peer: self.seconds(peer) for peer in self.peers() if peer not in (OURS, OURS_HALF, *without)}
+        """The fastest library that is not ours, by its median. One that was measured through torch, as ours is, does
+        not count as a program that does without."""
+        peers = self.peers()
+        return self._fastest([peer for peer in peers if peer not in without and peer + THROUGH_TORCH not in peers])
+
+    def best_program(self) -> str | None:
+        """The fastest library that is not ours and was not reached through torch."""
+        return self._fastest([peer for peer in self.peers() if peer in PROGRAMS])
+
+    def _fastest(self, peers: list[str]) -> str | None:
+        found = {peer: self.seconds(peer) for peer in peers if peer not in (OURS, OURS_HALF)}
         timed = {peer: seconds for peer, seconds in found.items() if seconds is not None}
         return min(timed, key=lambda peer: timed[peer]) if timed else None
 
@@ -112,6 +125,7 @@ class Cell:
     def summary(self) -> dict[str, Any]:
         """For the JSON line."""
         best = self.best_peer()
+        program = self.best_program()
         return {
             "layout": self.layout,
             "operation": self.operation,
@@ -127,6 +141,8 @@ class Cell:
             "cpu_peer_over_smddp": {peer: _short(self.cpu_ratio(peer)) for peer in self.peers() if peer != OURS},
             "best_peer": best,
             "best_peer_over_smddp": _short(self.ratio(best)) if best else None,
+            "best_program": program,
+            "best_program_over_smddp": _short(self.ratio(program)) if program else None,
             "fraction_of_bound": _short(self.fraction_of_bound()),
             "rounds": [_short_all(asdict(one)) for one in self.rounds],
         }

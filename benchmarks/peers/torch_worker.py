@@ -1,6 +1,6 @@
-"""A rank of a library that is reached through torch: smddp, gloo, DeepSpeed's shared-memory operation.
+"""A rank of a library that is reached through torch: smddp, gloo, DeepSpeed's shared-memory operation, an MPI.
 
-    torch_worker.py smddp|gloo|deepspeed
+    torch_worker.py smddp|gloo|deepspeed|mpi
 
 Obeys the driver's commands until the channel closes; the protocol is described in ``harness/job.py``. The clock runs
 around calls as a training script makes them, Python included.
@@ -8,6 +8,7 @@ around calls as a training script makes them, Python included.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import time
@@ -117,8 +118,23 @@ class Server:
         return f"ok 0 {cpu_seconds() - cpu:.9g} {time.perf_counter() - start:.9g}"
 
 
+def _start_mpi() -> None:
+    """An MPI as a back end: its launcher says which rank this is."""
+    sys.path.insert(0, os.environ["BENCH_TORCH_MPI"])
+    import torch_mpi  # type: ignore[import-not-found]
+
+    rank, ranks = torch_mpi.start()
+    atexit.register(torch_mpi.finish)
+    dist.Backend.register_backend("mpi_here", torch_mpi.create, devices=["cpu"])
+    meeting = f"file://{os.environ['BENCH_CHANNEL']}/store"
+    dist.init_process_group("mpi_here", init_method=meeting, rank=rank, world_size=ranks)
+
+
 def _all_reduce_of(library: str) -> Callable[[torch.Tensor], object]:
     """Brings the library up."""
+    if library == "mpi":
+        _start_mpi()
+        return dist.all_reduce
     if library == "smddp":
         import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401
     dist.init_process_group("smddp" if library == "smddp" else "gloo")

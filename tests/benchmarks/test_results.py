@@ -39,6 +39,15 @@ def test_a_cell_survives_its_json() -> None:
     assert (summary["best_peer"], summary["best_peer_over_smddp"], summary["fraction_of_bound"]) == ("mpich", 1.5, 0.5)
 
 
+def test_a_library_counts_as_it_is_called() -> None:
+    seconds = {"smddp": 4.0, "gloo": 9.0, "mpich": 1.0, "intelmpi": 2.0, "intelmpi-torch": 5.0, "mpich-torch": 6.0}
+    cell = Cell("1x2", "all_reduce", MIB, [a_round(seconds)])
+    assert (cell.best_peer(), cell.best_program()) == ("intelmpi-torch", "mpich")
+    # One that was only measured as a program is not left out.
+    del seconds["mpich-torch"]
+    assert Cell("1x2", "all_reduce", MIB, [a_round(seconds)]).best_peer() == "mpich"
+
+
 def verdicts(layout: str, size: int, seconds: dict[str, float], operation: str = "all_reduce") -> dict[str, bool]:
     cell = Cell(layout, operation, size, [a_round(seconds)])
     return {f"{claim.what} {claim.target:g}": claim.holds for claim in claims_of(cell)}

@@ -1,0 +1,22 @@
+"""All libraries that are compared, in the order in which they have their turns."""
+
+from __future__ import annotations
+
+from harness.mpi_peers import IntelMpi, Mpich, OneCcl, OpenMpi, OpenMpiAsSageMaker
+from harness.peers import DeepSpeed, Gloo, Peer, Smddp, SmddpHalfWire
+
+PEERS: tuple[Peer, ...] = (
+    Smddp(),
+    SmddpHalfWire(),
+    Gloo(),
+    OpenMpi(),
+    OpenMpi(through_torch=True),
+    OpenMpiAsSageMaker(),
+    OpenMpiAsSageMaker(through_torch=True),
+    Mpich(),
+    Mpich(through_torch=True),
+    IntelMpi(),
+    IntelMpi(through_torch=True),
+    OneCcl(),
+    DeepSpeed(),
+)
