@@ -258,6 +258,7 @@ class Bootstrap {
     settings.block_bytes = env_.net_block_bytes;
     settings.piece_bytes = env_.net_piece_bytes;
     settings.one_shot_bytes = env_.net_one_shot_bytes;
+    settings.try_bytes = env_.net_try_bytes;
     settings.relay = env_.net_relay == When::always || (env_.net_relay == When::automatic && crowded);
     settings.min_shard_bytes = env_.min_shard_bytes;
     settings.wire = env_.wire_dtype;

@@ -170,6 +170,8 @@ const Row kRows[] = {
      write_number<&Env::net_piece_bytes>},
     {"SMDDP_NET_ONE_SHOT_BYTES", Scope::group, "a whole number of at least 0", read_size<&Env::net_one_shot_bytes, 0>,
      write_number<&Env::net_one_shot_bytes>},
+    {"SMDDP_NET_TRY_BYTES", Scope::group, "a whole number of at least 0", read_size<&Env::net_try_bytes, 0>,
+     write_number<&Env::net_try_bytes>},
     {"SMDDP_NET_RELAY", Scope::group, "auto, always or never", read_when<&Env::net_relay>, write_when<&Env::net_relay>},
     {"SMDDP_MIN_SHARD_BYTES", Scope::group, "a whole number of at least 1", read_size<&Env::min_shard_bytes, 1>,
      write_number<&Env::min_shard_bytes>},

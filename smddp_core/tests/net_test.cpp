@@ -1,11 +1,14 @@
 // The exchange between hosts under every setting of how it is cut, coded and carried.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <mutex>
 #include <ostream>
 #include <random>
+#include <thread>
 
 #include "collective/wire_format.hpp"
 #include "ranks.hpp"
@@ -96,6 +99,37 @@ TEST_P(Cuts, AllReduceHasTheSameBits) {
         ASSERT_EQ(got[r], expected[0]) << hosts.size() << " ranks, " << count << " elements, rank " << r;
         ASSERT_EQ(expected[r], expected[0]);
       }
+    }
+}
+
+// Where one step or two is found out by going both ways: bits do not change, also where headers go by way of others,
+// and when the first rank changes its mind since others are late.
+TEST(NetTrials, AllRanksGoTheSameWay) {
+  constexpr int kTurns = 160;
+  for (const When relay : {When::never, When::always})
+    for (const Hosts& hosts : {kFlat, kSix, kTwoByTwo, Hosts{"a", "b", "c", "d", "e"}}) {
+      const std::size_t small = 700;
+      const std::size_t large = 3000;
+      const Floats expected =
+          sums(hosts, large, [](CommunicatorOptions& options) { options.env.net_try_bytes = 0; })[0];
+      run_ranks(
+          hosts,
+          [&](Communicator& group, int rank) {
+            const Floats mine = values(large, rank);
+            for (int turn = 0; turn < kTurns; ++turn) {
+              Floats data = mine;
+              const std::size_t count = turn % 3 == 0 ? small : large;
+              if (turn % 40 > 30) std::this_thread::sleep_for(std::chrono::microseconds(rank * 200));
+              group.all_reduce(data.data(), data.data(), count, DType::f32, ReduceOp::sum, kTimeout);
+              ASSERT_TRUE(std::equal(data.begin(), data.begin() + static_cast<std::ptrdiff_t>(count), expected.begin()))
+                  << turn;
+              if (turn % 7 == 0) group.barrier(kTimeout);
+            }
+          },
+          [&](CommunicatorOptions& options) {
+            options.env.net_relay = relay;
+            options.env.net_one_shot_bytes = 0;
+          });
     }
 }
 

@@ -49,7 +49,8 @@ struct OpHeader {
   OpKind kind = OpKind::barrier;
   DType dtype = DType::bytes;
   ReduceOp reduce = ReduceOp::none;
-  std::uint8_t reserved[5] = {0, 0, 0, 0, 0};  ///< Keeps the struct free of padding: it is compared and sent as bytes.
+  std::uint8_t plan = 0;  ///< Between hosts: how a later operation is to go, see NetTier. 0: not said.
+  std::uint8_t reserved[4] = {0, 0, 0, 0};  ///< Keeps the struct free of padding: it is compared and sent as bytes.
 };
 static_assert(sizeof(OpHeader) == 32, "OpHeader travels between processes as 32 plain bytes");
 

@@ -1,9 +1,12 @@
 #include "collective/net_tier.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
+#include <utility>
 
 #include "memory.hpp"
+#include "smddp/errors.hpp"
 
 namespace smddp {
 namespace {
@@ -17,6 +20,10 @@ constexpr std::size_t kBroadcastBlocks = 16;
 // transfer instead of meanwhile.
 constexpr std::size_t kOneShotPairBytes = std::size_t{256} << 10;
 
+// Ways of an all-reduce.
+constexpr int kTwoSteps = 0;
+constexpr int kWays = 2;
+
 }  // namespace
 
 NetTier::NetTier(Wire& wire, std::vector<int> members, int rank, const NetSettings& settings)
@@ -27,14 +34,25 @@ NetTier::NetTier(Wire& wire, std::vector<int> members, int rank, const NetSettin
       headers_(members_.size()),
       sources_(members_.size()) {}
 
+void NetTier::announce(const Op& op) {
+  announced_ = op.header;
+  announced_.plan = plan_;
+}
+
+// A plan is no part of what must be the same.
+void NetTier::hear(const Op& op, OpHeader& theirs, int r) {
+  if (theirs.plan > 0 && theirs.plan <= kWays) plan_ = std::exchange(theirs.plan, std::uint8_t{0});
+  check_same(op, global(me_), theirs, global(r));
+}
+
 // The pieces of a peer are complete in order: data that follows counts for nothing before its header was compared.
 void NetTier::post_headers(const Op& op) {
+  announce(op);
   for (int k = 1; k < size(); ++k) {
     const int r = after(k);
     OpHeader& theirs = headers_[static_cast<std::size_t>(r)];
-    wire_.send(global(r), &op.header, sizeof(OpHeader));
-    wire_.recv(global(r), &theirs, sizeof(OpHeader),
-               [this, &op, &theirs, r] { check_same(op, global(me_), theirs, global(r)); });
+    wire_.send(global(r), &announced_, sizeof(OpHeader));
+    wire_.recv(global(r), &theirs, sizeof(OpHeader), [this, &op, &theirs, r] { hear(op, theirs, r); });
   }
 }
 
@@ -170,11 +188,20 @@ void NetTier::reduce_scatter(const Op& op, const std::vector<Block>& blocks, voi
   pipe.finish_all();
 }
 
-bool NetTier::in_one_step(std::size_t bytes) const {
+std::size_t NetTier::extra_bytes(std::size_t bytes) const {
   const auto n = static_cast<std::size_t>(size());
-  // More bytes than two steps would send.
-  const std::size_t extra = (n - 1) * (n - 2) * bytes / n;
-  return extra <= settings_.one_shot_bytes && bytes <= kOneShotPairBytes;
+  return (n - 1) * (n - 2) * bytes / n;
+}
+
+bool NetTier::in_one_step(std::size_t bytes) const {
+  return extra_bytes(bytes) <= settings_.one_shot_bytes && bytes <= kOneShotPairBytes;
+}
+
+Trial* NetTier::trial_of(std::size_t bytes) {
+  if (size() == 2 || in_one_step(bytes) || extra_bytes(bytes) > settings_.try_bytes) return nullptr;
+  unsigned size_class = 0;
+  for (std::size_t rest = bytes; rest > 1; rest /= 2) ++size_class;
+  return &trials_.try_emplace(size_class, kWays).first->second;
 }
 
 void NetTier::swap_all(const Op& op, const void* in, std::byte* incoming, std::size_t bytes) {
@@ -197,10 +224,11 @@ void NetTier::relay(const Op& op, const void* in, std::byte* incoming, std::size
     const std::size_t relayed = static_cast<std::size_t>(std::min(distance, size() - distance) - 1) * bytes;
     std::byte* theirs = incoming + static_cast<std::size_t>(distance - 1) * bytes;
     OpHeader& header = headers_[static_cast<std::size_t>(from)];
-    wire_.send(global(to), &op.header, sizeof(OpHeader));
+    announce(op);  // with what was heard meanwhile
+    wire_.send(global(to), &announced_, sizeof(OpHeader));
     wire_.send(global(to), in, bytes);
     wire_.send(global(to), incoming, relayed);
-    wire_.recv(global(from), &header, sizeof(OpHeader), [&] { check_same(op, global(me_), header, global(from)); });
+    wire_.recv(global(from), &header, sizeof(OpHeader), [this, &op, &header, from] { hear(op, header, from); });
     wire_.recv(global(from), theirs, bytes);
     wire_.recv(global(from), theirs + bytes, relayed);
     finish(op);
@@ -220,11 +248,41 @@ void NetTier::one_shot(const Op& op, const void* in, void* out, std::size_t coun
   if (count > 0) reduce_into(out, sources_.data(), size(), count, reduction);
 }
 
-// In place is safe: the result of shard i comes back only after rank i has received this rank's input of it.
 void NetTier::all_reduce(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) {
   const std::size_t bytes = count * size_of(reduction.in);
   const bool coded = wire_type_of(reduction, op.header.bytes, settings_) != reduction.in;
-  if (!coded && in_one_step(bytes)) return one_shot(op, in, out, count, reduction);
+  if (coded) return two_steps(op, in, out, count, reduction);
+  if (in_one_step(bytes)) return one_shot(op, in, out, count, reduction);
+  Trial* const trial = trial_of(bytes);
+  if (trial)
+    try_all_reduce(*trial, op, in, out, count, reduction);
+  else
+    two_steps(op, in, out, count, reduction);
+}
+
+// Both ways give the same bits. What the first rank plans travels in its header, and where headers go by way of other
+// ranks, in theirs. Its own time includes how long others are late, both ways alike.
+void NetTier::try_all_reduce(Trial& trial, const Op& op, const void* in, void* out, std::size_t count,
+                             const Reduction& reduction) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  plan_ = me_ == 0 ? static_cast<std::uint8_t>(trial.plan() + 1) : std::uint8_t{0};
+  if (trial.way() == kTwoSteps)
+    two_steps(op, in, out, count, reduction);
+  else
+    one_shot(op, in, out, count, reduction);
+  const auto plan = std::exchange(plan_, std::uint8_t{0});
+  if (me_ == 0)
+    trial.took(std::chrono::duration<double>(Clock::now() - start).count() /
+               static_cast<double>(count * size_of(reduction.in)));
+  if (plan == 0)
+    throw Error(ErrorKind::system, describe(op.header) + ": rank " + std::to_string(members_[0]) +
+                                       " did not say how the next one goes (smddp of another version?)");
+  trial.follow(plan - 1);
+}
+
+// In place is safe: the result of shard i comes back only after rank i has received this rank's input of it.
+void NetTier::two_steps(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) {
   const std::size_t step = std::max<std::size_t>(settings_.block_bytes / size_of(reduction.in), 1);
   ReducePipe pipe = start_reduction(op, reduction, count);
   for (std::size_t at = 0; at < count; at += step)

@@ -6,6 +6,7 @@
 //   all_reduce, small   1 step    (n-1) B                     everybody sums everything
 //     relayed           log2 n    (n-1) B                     in log2 n messages instead of n-1
 //   all_reduce          2 steps   2(n-1)/n B
+//     between the two, one step or two, whichever turns out to be faster: it depends on the links
 //   reduce_scatter      1 step    (n-1)/n B
 //   all_gather          1 step    (n-1)/n B
 //   broadcast           1 step    (n-1) B at the root if B is small, else 2 steps, (n-1)/n B or (for the root) twice
@@ -13,10 +14,13 @@
 // Every operation also sends a header of 32 bytes to each peer, in front of the first data.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <vector>
 
 #include "collective/reduce_pipe.hpp"
 #include "collective/tier.hpp"
+#include "collective/trial.hpp"
 #include "transport/wire.hpp"
 
 namespace smddp {
@@ -59,7 +63,14 @@ class NetTier final : public Tier {
   int global(int r) const { return members_[static_cast<std::size_t>(r)]; }
   /// The k-th peer after this rank, so that not everyone starts with the same one. k in 1 .. size-1.
   int after(int k) const { return (me_ + k) % size(); }
+  /// What one step sends more than two. Zero for two ranks.
+  std::size_t extra_bytes(std::size_t bytes) const;
+  /// Without doubt.
   bool in_one_step(std::size_t bytes) const;
+  /// Null where there is no doubt. The same on all ranks.
+  Trial* trial_of(std::size_t bytes);
+  void announce(const Op& op);
+  void hear(const Op& op, OpHeader& theirs, int r);
   void post_headers(const Op& op);
   void send_pieces(int r, const void* data, std::size_t bytes);
   void recv_pieces(int r, void* data, std::size_t bytes, std::size_t& arrived);
@@ -68,6 +79,9 @@ class NetTier final : public Tier {
   void swap_all(const Op& op, const void* in, std::byte* incoming, std::size_t bytes);
   void relay(const Op& op, const void* in, std::byte* incoming, std::size_t bytes);
   void one_shot(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction);
+  void two_steps(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction);
+  void try_all_reduce(Trial& trial, const Op& op, const void* in, void* out, std::size_t count,
+                      const Reduction& reduction);
   std::size_t broadcast_step(std::size_t bytes) const;
   void broadcast_block(std::byte* data, std::size_t bytes, int root, std::size_t& arrived);
 
@@ -78,6 +92,10 @@ class NetTier final : public Tier {
   Scratch incoming_;
   PipeMemory memory_;
   std::vector<OpHeader> headers_;
+  OpHeader announced_;  // this rank's, while it is sent
+  std::uint8_t plan_ =
+      0;  // what it says of the next operation of this kind, or what was heard: a way of a trial, plus one
+  std::map<unsigned, Trial> trials_;  // by powers of two of the size
   std::vector<const void*> sources_;
 };
 

@@ -17,6 +17,7 @@ struct NetSettings {
   std::size_t block_bytes = std::size_t{4} << 20;
   std::size_t piece_bytes = std::size_t{256} << 10;
   std::size_t one_shot_bytes = std::size_t{16} << 10;
+  std::size_t try_bytes = std::size_t{1} << 20;
   bool relay = false;  // small messages by way of others
   std::size_t min_shard_bytes = 4096;
   DType wire = DType::f32;

@@ -19,9 +19,12 @@ constexpr double kHopeless = 2;
 
 void Trial::Costs::add(double cost) { last_[added_++ % last_.size()] = cost; }
 
-double Trial::Costs::least() const {
-  const auto end = last_.begin() + static_cast<std::ptrdiff_t>(std::min(added_, last_.size()));
-  return added_ == 0 ? std::numeric_limits<double>::max() : *std::min_element(last_.begin(), end);
+double Trial::Costs::median() const {
+  if (added_ == 0) return std::numeric_limits<double>::max();
+  std::array<double, kBurst - 1> sorted = last_;
+  const std::size_t known = std::min(added_, sorted.size());
+  std::sort(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(known));
+  return sorted[known / 2];
 }
 
 int Trial::plan() {

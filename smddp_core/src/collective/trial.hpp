@@ -40,18 +40,19 @@ class Trial {
   void follow(int way) { way_ = way; }
 
  private:
-  /// What the last operations of a way cost: the least counts, as what disturbs only ever adds.
+  /// What the last operations of a way cost. The median counts: by the least, of two ways the one whose costs vary more
+  /// would win.
   class Costs {
    public:
     void add(double cost);
-    double least() const;
+    double median() const;
 
    private:
     std::array<double, kBurst - 1> last_{};
     std::size_t added_ = 0;
   };
 
-  double cost_of(int way) const { return costs_[static_cast<std::size_t>(way)].least(); }
+  double cost_of(int way) const { return costs_[static_cast<std::size_t>(way)].median(); }
   void choose();
 
   int ways_;

@@ -54,11 +54,6 @@ TUNABLES = (
         (MIB, 16 * MIB, 64 * MIB),
         several_hosts=True,
     ),
-    Tunable(
-        "SMDDP_NET_ONE_SHOT_BYTES",
-        _numbers(0, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB),
-        (4 * KIB, 16 * KIB, 64 * KIB, 128 * KIB),
-        several_hosts=True,
-    ),
+    # Not SMDDP_NET_ONE_SHOT_BYTES: operations of the sizes for which it matters find out by themselves.
     Tunable("SMDDP_STREAMS", _numbers(1, 2, 4, 8), (MIB, 16 * MIB, 64 * MIB), several_hosts=True),
 )
