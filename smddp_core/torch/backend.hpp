@@ -136,12 +136,12 @@ class Backend final : public BackendBase {
   std::string flight_recorder() const { return communicator_->flight_recorder(); }
 
  private:
-  /// What torch is told about an operation.
+  /// What torch is told about an operation. The tensors are the caller's, as long as issue() has not returned.
   struct Issue {
     c10d::OpType op;
     const char* title;
     const Tensors& inputs;
-    Tensors outputs;
+    const Tensors& outputs;
     std::size_t lists;  ///< See Work.
     bool synchronous;
     std::chrono::milliseconds timeout;
@@ -158,14 +158,15 @@ class Backend final : public BackendBase {
   template <class Opts>
   Issue issue_of(c10d::OpType op, const char* title, const Tensors& inputs, const Tensors& outputs,
                  const Opts& opts) const;
+  /// @param body of (inputs, outputs, timeout): carries it out.
   template <class Body>
-  WorkPtr issue(Issue what, Body body);
+  WorkPtr issue(const Issue& what, Body body);
   template <class Body>
-  std::exception_ptr carry_out(std::uint64_t sequence, std::chrono::milliseconds timeout, DeviceCall* device,
-                               const Tensors& tensors, const Place& place, const Body& body);
+  std::exception_ptr carry_out(std::uint64_t sequence, DeviceCall* device, const Tensors& on_device, const Place& place,
+                               const Body& body);
 
   // collectives.cpp
-  WorkPtr issue_all_reduce(Issue what, const c10d::ReduceOp& op);
+  WorkPtr issue_all_reduce(const Issue& what, const c10d::ReduceOp& op);
   void reduce_alone(const at::Tensor& tensor, const c10d::ReduceOp& op, std::chrono::milliseconds timeout);
   void reduce_fused(const Tensors& members, const c10d::ReduceOp& op, std::chrono::milliseconds timeout);
   WorkPtr gather_all(c10d::OpType op, Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts);

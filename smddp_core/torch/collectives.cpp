@@ -34,21 +34,16 @@ std::byte* run_of(Flat& whole, int parts, int index) {
          whole.tensor().nbytes() / static_cast<std::size_t>(parts) * static_cast<std::size_t>(index);
 }
 
-Tensors join(const Tensors& a, const Tensors& b) {
-  Tensors all = a;
-  all.insert(all.end(), b.begin(), b.end());
-  return all;
-}
-
 }  // namespace
 
 Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
-  const at::Tensor tensor = only(tensors, "broadcast");
+  only(tensors, "broadcast");
   if (!can_move(tensors) || left_to_device(tensors)) return fallback_broadcast(tensors, opts);
   const int root = static_cast<int>(opts.rootRank);
   TORCH_CHECK_VALUE(root >= 0 && root < getSize(), "smddp: broadcast from rank ", root, " in a group of ", getSize());
   return issue(issue_of(c10d::OpType::BROADCAST, "smddp:broadcast", tensors, tensors, opts),
-               [this, tensor, root](Milliseconds timeout) {
+               [this, root](const Tensors&, const Tensors& outputs, Milliseconds timeout) {
+                 const at::Tensor& tensor = outputs[0];
                  Flat flat(tensor, root == getRank());
                  const MoveType type = move_type(tensor.scalar_type());
                  communicator_->broadcast(flat.data(), tensor.nbytes(), root, timeout, type.dtype, type.tag);
@@ -72,12 +67,13 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::Allr
 // An all-reduce whose result the other ranks do not keep: they receive it needlessly, but sums have the same order and
 // layouts the same treatment as there.
 Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
-  const at::Tensor tensor = only(tensors, "reduce");
+  only(tensors, "reduce");
   if (!can_reduce(tensors, opts.reduceOp) || left_to_device(tensors)) return fallback_reduce(tensors, opts);
   const int root = static_cast<int>(opts.rootRank);
   TORCH_CHECK_VALUE(root >= 0 && root < getSize(), "smddp: reduce to rank ", root, " in a group of ", getSize());
   return issue(issue_of(c10d::OpType::REDUCE, "smddp:reduce", tensors, tensors, opts),
-               [this, tensor, root, op = opts.reduceOp](Milliseconds timeout) {
+               [this, root, op = opts.reduceOp](const Tensors&, const Tensors& outputs, Milliseconds timeout) {
+                 const at::Tensor& tensor = outputs[0];
                  const Reduce reduce = *reduce_op(op, tensor.scalar_type());
                  Flat flat = contribution(tensor, reduce);
                  const bool keep = root == getRank();
@@ -88,8 +84,8 @@ Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
                });
 }
 
-Backend::WorkPtr Backend::issue_all_reduce(Issue what, const c10d::ReduceOp& op) {
-  return issue(what, [this, tensors = what.inputs, op](Milliseconds timeout) {
+Backend::WorkPtr Backend::issue_all_reduce(const Issue& what, const c10d::ReduceOp& op) {
+  return issue(what, [this, op](const Tensors&, const Tensors& tensors, Milliseconds timeout) {
     if (tensors.size() == 1) return reduce_alone(tensors[0], op, timeout);
     for (const std::vector<std::size_t>& group : fusion_groups(tensors)) {
       Tensors members;
@@ -147,15 +143,17 @@ void Backend::gather_lists(const Tensors& outputs, const at::Tensor& input, Mill
 
 Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                     const c10d::AllgatherOptions& opts) {
-  const at::Tensor input = only(inputs, "all_gather");
+  const at::Tensor& input = only(inputs, "all_gather");
   TORCH_CHECK_VALUE(outputs.size() == 1, "smddp: all_gather takes one list of outputs, got ", outputs.size());
-  const Tensors outs = outputs[0];
+  const Tensors& outs = outputs[0];
   require_alike(outs, static_cast<std::size_t>(getSize()), input, "all_gather");
   if (!can_move(inputs) || !can_move(outs) || left_to_device(inputs)) return fallback_all_gather(outputs, inputs, opts);
-  device_of(join(inputs, outs));
+  require_one_device(inputs, outs);
   Issue what = issue_of(c10d::OpType::ALLGATHER, "smddp:all_gather", inputs, outs, opts);
   what.lists = 1;
-  return issue(std::move(what), [this, input, outs](Milliseconds timeout) { gather_lists(outs, input, timeout); });
+  return issue(what, [this](const Tensors& ins, const Tensors& results, Milliseconds timeout) {
+    gather_lists(results, ins[0], timeout);
+  });
 }
 
 // outputs[rank][i] is what `rank` has in inputs[i].
@@ -171,14 +169,14 @@ Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Ten
     flat_outputs.insert(flat_outputs.end(), list.begin(), list.end());
   }
   TORCH_CHECK_VALUE(can_move(inputs) && can_move(flat_outputs), "smddp: all_gather_coalesced takes dense tensors");
-  device_of(join(inputs, flat_outputs));
+  require_one_device(inputs, flat_outputs);
   Issue what = issue_of(c10d::OpType::ALLGATHER_COALESCED, "smddp:all_gather", inputs, flat_outputs, opts);
   what.lists = outputs.size();
-  return issue(std::move(what), [this, outputs, inputs](Milliseconds timeout) {
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
+  return issue(what, [this](const Tensors& ins, const Tensors& results, Milliseconds timeout) {
+    for (std::size_t i = 0; i < ins.size(); ++i) {
       Tensors of_input;
-      for (const Tensors& list : outputs) of_input.push_back(list[i]);
-      gather_lists(of_input, inputs[i], timeout);
+      for (std::size_t at = i; at < results.size(); at += ins.size()) of_input.push_back(results[at]);
+      gather_lists(of_input, ins[i], timeout);
     }
   });
 }
@@ -208,35 +206,37 @@ Backend::WorkPtr Backend::gather_all(c10d::OpType op, Tensors& outputs, Tensors&
                                      const c10d::AllgatherOptions& opts) {
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "smddp: all_gather_into_tensor: ", outputs.size(), " outputs for ",
                     inputs.size(), " inputs");
-  TORCH_CHECK_VALUE(can_move(join(inputs, outputs)), "smddp: all_gather_into_tensor takes dense tensors");
+  TORCH_CHECK_VALUE(can_move(inputs) && can_move(outputs), "smddp: all_gather_into_tensor takes dense tensors");
   for (std::size_t i = 0; i < inputs.size(); ++i)
     require_multiple(outputs[i], inputs[i], getSize(), "all_gather_into_tensor");
-  device_of(join(inputs, outputs));
+  require_one_device(inputs, outputs);
   if (left_to_device(inputs)) return fallback_all_gather_into(outputs, inputs, opts);
   return issue(issue_of(op, "smddp:all_gather_into_tensor", inputs, outputs, opts),
-               [this, outputs, inputs](Milliseconds timeout) {
-                 for (std::size_t i = 0; i < inputs.size(); ++i) gather_into(outputs[i], inputs[i], timeout);
+               [this](const Tensors& ins, const Tensors& outs, Milliseconds timeout) {
+                 for (std::size_t i = 0; i < ins.size(); ++i) gather_into(outs[i], ins[i], timeout);
                });
 }
 
 Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                          const c10d::ReduceScatterOptions& opts) {
-  const at::Tensor output = only(outputs, "reduce_scatter");
+  const at::Tensor& output = only(outputs, "reduce_scatter");
   TORCH_CHECK_VALUE(inputs.size() == 1, "smddp: reduce_scatter takes one list of inputs, got ", inputs.size());
-  const Tensors ins = inputs[0];
+  const Tensors& ins = inputs[0];
   require_alike(ins, static_cast<std::size_t>(getSize()), output, "reduce_scatter");
-  if (!can_reduce(join(ins, outputs), opts.reduceOp) || left_to_device(outputs))
+  if (!can_reduce(ins, opts.reduceOp) || !can_reduce(outputs, opts.reduceOp) || left_to_device(outputs))
     return fallback_reduce_scatter(outputs, inputs, opts);
-  device_of(join(ins, outputs));
+  require_one_device(ins, outputs);
   return issue(issue_of(c10d::OpType::REDUCE_SCATTER, "smddp:reduce_scatter", ins, outputs, opts),
-               [this, output, ins, reduce = *reduce_op(opts.reduceOp, output.scalar_type())](Milliseconds timeout) {
-                 Flat out(output, false);
+               [this, op = opts.reduceOp](const Tensors& all, const Tensors& results, Milliseconds timeout) {
+                 const at::Tensor& result = results[0];
+                 const Reduce reduce = *reduce_op(op, result.scalar_type());
+                 Flat out(result, false);
                  std::vector<Flat> flats;
-                 for (const at::Tensor& in : ins) flats.push_back(contribution(in, reduce));
+                 for (const at::Tensor& in : all) flats.push_back(contribution(in, reduce));
                  std::vector<const void*> runs;
                  for (Flat& flat : flats) runs.push_back(flat.data());
-                 communicator_->reduce_scatter(runs, out.data(), static_cast<std::size_t>(output.numel()),
-                                               *arithmetic_type(output.scalar_type()), reduce.op, timeout);
+                 communicator_->reduce_scatter(runs, out.data(), static_cast<std::size_t>(result.numel()),
+                                               *arithmetic_type(result.scalar_type()), reduce.op, timeout);
                  out.finish();
                });
 }
@@ -268,22 +268,23 @@ Backend::WorkPtr Backend::scatter_all(c10d::OpType op, Tensors& outputs, Tensors
                                       const c10d::ReduceScatterOptions& opts) {
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "smddp: reduce_scatter_tensor: ", outputs.size(), " outputs for ",
                     inputs.size(), " inputs");
-  if (!can_reduce(join(inputs, outputs), opts.reduceOp) || left_to_device(outputs))
+  if (!can_reduce(inputs, opts.reduceOp) || !can_reduce(outputs, opts.reduceOp) || left_to_device(outputs))
     return fallback_reduce_scatter_tensors(outputs, inputs, opts);
   for (std::size_t i = 0; i < inputs.size(); ++i)
     require_multiple(inputs[i], outputs[i], getSize(), "reduce_scatter_tensor");
-  device_of(join(inputs, outputs));
+  require_one_device(inputs, outputs);
   return issue(issue_of(op, "smddp:reduce_scatter_tensor", inputs, outputs, opts),
-               [this, outputs, inputs, op = opts.reduceOp](Milliseconds timeout) {
-                 for (std::size_t i = 0; i < inputs.size(); ++i)
-                   scatter_into(outputs[i], inputs[i], *reduce_op(op, outputs[i].scalar_type()), timeout);
+               [this, op = opts.reduceOp](const Tensors& ins, const Tensors& outs, Milliseconds timeout) {
+                 for (std::size_t i = 0; i < ins.size(); ++i)
+                   scatter_into(outs[i], ins[i], *reduce_op(op, outs[i].scalar_type()), timeout);
                });
 }
 
 // As with gloo, collectives that were issued before are over when a barrier is.
 Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& opts) {
-  return issue(issue_of(c10d::OpType::BARRIER, "smddp:barrier", {}, {}, opts),
-               [this, others = delegated_collectives()](Milliseconds timeout) {
+  const Tensors none;
+  return issue(issue_of(c10d::OpType::BARRIER, "smddp:barrier", none, none, opts),
+               [this, others = delegated_collectives()](const Tensors&, const Tensors&, Milliseconds timeout) {
                  for (const WorkPtr& other : others) other->wait(timeout);
                  communicator_->barrier(timeout);
                });

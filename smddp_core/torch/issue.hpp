@@ -8,14 +8,15 @@
 
 #include "backend.hpp"
 #include "gil.hpp"
+#include "tensors.hpp"
 
 namespace smddp::torch_binding {
 
 // What an operation needs as long as it runs, the caller's thread or the progress thread alike. Returns what went
 // wrong.
 template <class Body>
-std::exception_ptr Backend::carry_out(std::uint64_t sequence, std::chrono::milliseconds timeout, DeviceCall* device,
-                                      const Tensors& tensors, const Place& place, const Body& body) {
+std::exception_ptr Backend::carry_out(std::uint64_t sequence, DeviceCall* device, const Tensors& on_device,
+                                      const Place& place, const Body& body) {
   try {
     communicator_->set_place(sequence, place.delegated, place.blocking);
     // Copies in and out of non-contiguous tensors are not part of anyone's graph.
@@ -25,8 +26,8 @@ std::exception_ptr Backend::carry_out(std::uint64_t sequence, std::chrono::milli
       guard.emplace(device->stream());
       device->begin();
     }
-    body(timeout);
-    if (device) device->end(tensors);
+    body();
+    if (device) device->end(on_device);
   } catch (...) {
     return std::current_exception();
   }
@@ -42,25 +43,21 @@ Backend::Issue Backend::issue_of(c10d::OpType op, const char* title, const Tenso
 }
 
 template <class Body>
-Backend::WorkPtr Backend::issue(Issue what, Body body) {
+Backend::WorkPtr Backend::issue(const Issue& what, Body body) {
   refuse_after_fork(what.title);
   std::shared_ptr<DeviceCall> device;
-  Tensors on_device;
-  if (what.device) {
-    device = std::make_shared<DeviceCall>(streams_.of(*what.device));
-    on_device = what.inputs;
-    on_device.insert(on_device.end(), what.outputs.begin(), what.outputs.end());
-  }
+  if (what.device) device = std::make_shared<DeviceCall>(streams_.of(*what.device));
   // Number and place in the queue must agree.
   std::unique_lock<std::mutex> lock(issue_mutex_);
   TORCH_CHECK(!shut_down_, "smddp: the process group was destroyed");
-  auto work = c10::make_intrusive<Work>(getRank(), what.op, what.title, what.inputs, std::move(what.outputs),
-                                        what.lists, ++issued_, device, queue_);
+  auto work = c10::make_intrusive<Work>(getRank(), what.op, what.title, what.inputs, what.outputs, what.lists,
+                                        ++issued_, device, queue_);
   Place place{delegated_count_, what.synchronous};
   if (what.synchronous && !device && queue_.try_enter()) {
     lock.unlock();
     const GilRelease release;
-    work->complete_at_birth(carry_out(work->getSequencenumber(), what.timeout, nullptr, on_device, place, body));
+    work->complete_at_birth(carry_out(work->getSequencenumber(), nullptr, {}, place,
+                                      [&] { body(what.inputs, what.outputs, what.timeout); }));
     queue_.leave();
     return collect(work);
   }
@@ -68,8 +65,12 @@ Backend::WorkPtr Backend::issue(Issue what, Body body) {
   place.blocking = false;
   work->time_waits(communicator_, what.title);
   queue_.post(
-      [this, work, device, place, timeout = what.timeout, tensors = std::move(on_device), body = std::move(body)] {
-        return work->complete(carry_out(work->getSequencenumber(), timeout, device.get(), tensors, place, body));
+      [this, work, device, place, timeout = what.timeout, inputs = what.inputs, outputs = what.outputs,
+       body = std::move(body)] {
+        Tensors on_device;
+        if (device) on_device = join(inputs, outputs);
+        return work->complete(carry_out(work->getSequencenumber(), device.get(), on_device, place,
+                                        [&] { body(inputs, outputs, timeout); }));
       },
       [work] { work->settle(); });
   return collect(work);

@@ -1,5 +1,7 @@
 #include "tensors.hpp"
 
+#include <algorithm>
+
 #include "device.hpp"
 
 namespace smddp::torch_binding {
@@ -82,6 +84,19 @@ bool can_reduce(const Tensors& tensors, const c10d::ReduceOp& op) {
     if (!type || !reduce || !smddp::can_reduce(*type, reduce->op)) return false;
   }
   return true;
+}
+
+Tensors join(const Tensors& a, const Tensors& b) {
+  Tensors all = a;
+  all.insert(all.end(), b.begin(), b.end());
+  return all;
+}
+
+void require_one_device(const Tensors& inputs, const Tensors& outputs) {
+  const auto on_host = [](const at::Tensor& tensor) { return tensor.device().is_cpu(); };
+  if (std::all_of(inputs.begin(), inputs.end(), on_host) && std::all_of(outputs.begin(), outputs.end(), on_host))
+    return;
+  device_of(join(inputs, outputs));
 }
 
 void require_alike(const Tensors& tensors, std::size_t count, const at::Tensor& like, const char* operation) {

@@ -32,6 +32,12 @@ bool can_reduce(const Tensors& tensors, const c10d::ReduceOp& op);
 /// True when the core can move these: dense and strided.
 bool can_move(const Tensors& tensors);
 
+/// Both, one after the other.
+Tensors join(const Tensors& a, const Tensors& b);
+
+/// Checks that all are on one device. @throws ValueError
+void require_one_device(const Tensors& inputs, const Tensors& outputs);
+
 /// Checks that there are `count` tensors, each with the type and number of elements of `like`.
 void require_alike(const Tensors& tensors, std::size_t count, const at::Tensor& like, const char* operation);
 

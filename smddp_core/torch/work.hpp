@@ -91,7 +91,10 @@ class Work final : public WorkBase {
   void complete_at_birth(const std::exception_ptr& error) {
     born_complete_ = done_ = true;
     error_ = error;
-    finish(error);
+    // What finish() does takes a lock and looks for waiters.
+    if (recordFunctionEndCallback_) return finish(error);
+    completed_ = true;
+    exception_ = error;
   }
 
   /// Wakes wait(). True if the future has been asked for: then settle() must follow.
