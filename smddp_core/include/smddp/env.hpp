@@ -50,7 +50,7 @@ struct Env {
   std::size_t shm_chunk_bytes = 0;
 
   /// SMDDP_SHM_STORES [group]: how shared memory is written: `cached`, `streaming` (past the caches) or `auto` (empty
-  /// here): each host measures both when the group is made, and takes what is faster.
+  /// here): each host measures both when the group is made; operations of 64 KiB and more go on finding out.
   std::string shm_stores;
 
   /// SMDDP_SHM_DIRECT [group]: whether ranks of a host read messages out of one another's memory (process_vm_readv),
