@@ -43,7 +43,7 @@ def test_lines_are_put_together_and_what_fails_comes_first(tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
     page = done.stdout
     # 8 in one round and 4 in the other: 6, and the claim of 6 holds.
-    assert "| 16 MiB | 6 | - | 6 (gloo) | 0.5 | 6 | near 2 |" in page
+    assert "| 16 MiB | 6 | - | 6 (gloo) | - | 0.5 | 6 | near 2 |" in page
     assert "--layout 1x2 --op all_reduce --sizes 1M,16M" in page
     assert "- absent: mpich: is not installed" in page
     assert "6 of 6 claims hold" in page
