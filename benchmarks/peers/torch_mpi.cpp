@@ -1,10 +1,10 @@
-// An MPI as a back end of torch.distributed: what a call through torch and Python costs beside the library's own work is
-// then the same for it as for the others. Operations run on the calling thread, which is the least that a back end can
-// cost; torch's own for MPI, which its wheels lack, hands each to another thread.
+// An MPI as a back end of torch.distributed: what a call through torch and Python costs beside the library's own work
+// is then the same for it as for the others. Operations run on the calling thread, which is the least that a back end
+// can cost; torch's own for MPI, which its wheels lack, hands each to another thread.
 #include <mpi.h>
 #include <pybind11/chrono.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <chrono>
 #include <utility>

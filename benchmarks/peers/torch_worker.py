@@ -29,16 +29,18 @@ class Exercise:
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
         count = size // 4
         self.part = count // self.ranks
-        self.main = torch.zeros(count)
-        self.small = torch.zeros(self.part if name in ("all_gather", "reduce_scatter") else 0)
+        main = self.main = torch.zeros(count)
+        small = self.small = torch.zeros(self.part if name in ("all_gather", "reduce_scatter") else 0)
         # Since torch 2.13 these are the names; the older ones warn at every call.
         all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
         reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+        # Not by way of self: with that cycle the tensors would be there until a garbage collection, and what a library
+        # keeps for them. With 12 libraries of 4 ranks each, 24 GB of memory were not enough.
         calls: dict[str, Call] = {
-            "all_reduce": lambda: all_reduce(self.main),
-            "all_gather": lambda: all_gather(self.main, self.small),
-            "reduce_scatter": lambda: reduce_scatter(self.small, self.main),
-            "broadcast": lambda: dist.broadcast(self.main, 0),
+            "all_reduce": lambda: all_reduce(main),
+            "all_gather": lambda: all_gather(main, small),
+            "reduce_scatter": lambda: reduce_scatter(small, main),
+            "broadcast": lambda: dist.broadcast(main, 0),
         }
         self.run = calls[name]
 

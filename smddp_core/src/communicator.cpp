@@ -14,8 +14,7 @@ namespace smddp {
 
 class Communicator::Impl {
  public:
-  Impl(Store& store, const CommunicatorOptions& options)
-      : options_(options), recorder_(options.env.flight_recorder) {
+  Impl(Store& store, const CommunicatorOptions& options) : options_(options), recorder_(options.env.flight_recorder) {
     if (options.size < 1 || options.rank < 0 || options.rank >= options.size)
       throw UsageError("rank " + std::to_string(options.rank) + " of " + std::to_string(options.size));
     if (options.size > 1) {

@@ -79,8 +79,8 @@ struct Env {
   /// time of a step (0.1 ms).
   std::size_t net_one_shot_bytes = std::size_t{16} << 10;
 
-  /// SMDDP_NET_TRY_BYTES [group]: where one step sends more than that, but no more than this, an all-reduce finds out by
-  /// itself which is faster. Default 1 MiB; 0: two steps without trials.
+  /// SMDDP_NET_TRY_BYTES [group]: where one step sends more than that, but no more than this, an all-reduce finds out
+  /// by itself which is faster. Default 1 MiB; 0: two steps without trials.
   std::size_t net_try_bytes = std::size_t{1} << 20;
 
   /// SMDDP_NET_RELAY [group]: whether barriers and all-reduces of one step between n hosts go by way of other hosts, in
