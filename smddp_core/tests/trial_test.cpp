@@ -70,7 +70,7 @@ TEST(Trial, FindsOutThatAnotherHasBecomeFaster) {
 TEST(Trial, FindsOutSoonThatTheChosenHasBecomeSlower) {
   Trial trial(3);
   go(trial, 5'000, {1, 3, 3});
-  go(trial, Trial::kLongestStretch / 8 + 6 * kBurst, {3, 3, 2});
+  go(trial, Trial::kLongestStretch / 2 + 6 * kBurst, {3, 3, 2});
   EXPECT_EQ(go(trial, 10, {3, 3, 2})[2], 10);
 }
 
@@ -78,7 +78,7 @@ TEST(Trial, FindsOutSoonThatTheChosenHasBecomeSlower) {
 TEST(Trial, GetsUsedToWhatItCosts) {
   Trial trial(2);
   go(trial, 5'000, {1, 4});
-  const int soon = Trial::kLongestStretch / 8 + 4 * kBurst;
+  const int soon = Trial::kLongestStretch / 2 + 4 * kBurst;
   go(trial, soon, {3, 4});
   EXPECT_EQ(go(trial, Trial::kLongestStretch - soon, {3, 4})[1], 0);
 }
