@@ -34,6 +34,7 @@ const Case kCases[] = {
     {"tcp5", {"a", "a", "a", "a", "a"}, true, Path::flat},
     {"uneven3", {"a", "b", "b"}, false, Path::flat},
     {"relayed4", {"a", "b", "c", "d"}, false, Path::flat, "", false, true},
+    {"relayedHosts4x2", {"a", "a", "b", "b", "c", "c", "d", "d"}, false, Path::hierarchical, "", false, true},
     {"relayedHosts3x2", {"a", "a", "b", "b", "c", "c"}, false, Path::hierarchical, "", false, true},
     {"relayedFabric5", {"a", "b", "c", "d", "e"}, false, Path::flat, "tcp;ofi_rxm", false, true},
     {"hosts2x2", {"a", "a", "b", "b"}, false, Path::hierarchical},

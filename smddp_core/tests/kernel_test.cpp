@@ -51,10 +51,46 @@ std::vector<std::vector<std::byte>> noise(std::size_t buffers, std::size_t bytes
   return all;
 }
 
+// Numbers whose lower bits, the sign left out, are above infinity's are NaN.
+template <class Bits>
+void make_nans_alike(std::vector<std::byte>& bytes, Bits infinity) {
+  const Bits magnitude = static_cast<Bits>(static_cast<Bits>(~Bits{0}) >> 1U);
+  for (std::size_t at = 0; at + sizeof(Bits) <= bytes.size(); at += sizeof(Bits)) {
+    Bits bits = 0;
+    std::memcpy(&bits, &bytes[at], sizeof(Bits));
+    if ((bits & magnitude) > infinity) std::memcpy(&bytes[at], &magnitude, sizeof(Bits));
+  }
+}
+
+// Of two NaNs a processor passes on the first operand, and which one that is, a compiler may choose.
+void make_nans_alike(std::vector<std::byte>& bytes, DType type) {
+  if (type == DType::f16) make_nans_alike<std::uint16_t>(bytes, 0x7C00);
+  if (type == DType::bf16) make_nans_alike<std::uint16_t>(bytes, 0x7F80);
+  if (type == DType::f32) make_nans_alike<std::uint32_t>(bytes, 0x7F800000);
+  if (type == DType::f64) make_nans_alike<std::uint64_t>(bytes, 0x7FF0000000000000);
+}
+
 TEST(Kernel, SumsFloatsInRankOrder) {
   // (1e8 + 1) + -1e8 is 0 in f32, 1e8 + -1e8 + 1 is 1: the order shows.
   EXPECT_EQ(reduced<float>({{1e8F}, {1.F}, {-1e8F}}, {ReduceOp::sum, DType::f32, DType::f32, 1})[0], 0.F);
   EXPECT_EQ(reduced<float>({{1e8F}, {-1e8F}, {1.F}}, {ReduceOp::sum, DType::f32, DType::f32, 1})[0], 1.F);
+}
+
+TEST(Kernel, SumsPowersOfTwoInPairs) {
+  const auto in_pairs = [](const std::vector<float>& values) {
+    std::vector<const void*> sources;
+    for (const float& value : values) sources.push_back(&value);
+    float sum = 0;
+    reduce_in_pairs(&sum, sources.data(), static_cast<int>(values.size()), 1,
+                    {ReduceOp::sum, DType::f32, DType::f32, 1});
+    return sum;
+  };
+  // 1e8F + 3 is 1e8F, 1e8F + 6 is 1e8F + 8. In rank order the first and the last two are 1, 2 and 1e8F + 8.
+  EXPECT_EQ(in_pairs({1e8F, 1.F, -1e8F, 1.F}), 0.F);
+  EXPECT_EQ(in_pairs({1e8F, -1e8F, 1.F, 1.F}), 2.F);
+  EXPECT_EQ(in_pairs({1e8F, 1.F, -1e8F}), 0.F);
+  EXPECT_EQ(in_pairs({1e8F, 1.F, 0.F, 0.F, -1e8F, 0.F, 1.F, 1.F}), 0.F);
+  EXPECT_EQ(in_pairs({1.F, 1.F, 1.F, 5.F, 1e8F, 3.F, 3.F, 3.F}), 1e8F + 16.F);
 }
 
 TEST(Kernel, AllOperations) {
@@ -194,6 +230,51 @@ TEST(Kernel, AnyNumberOfSources) {
   }
 }
 
+// Each half wide, then both together, rounded and divided once; in several tiles.
+std::vector<std::byte> halves_together(const std::vector<const void*>& sources, std::size_t count,
+                                       const Reduction& reduction) {
+  std::vector<std::byte> result(count * size_of(reduction.out));
+  const int n = static_cast<int>(sources.size());
+  if (n <= 2) {
+    reduce_into(result.data(), sources.data(), n, count, reduction);
+    return result;
+  }
+  const DType wide = accumulator_of(reduction.in, reduction.op);
+  const Reduction inside{reduction.op, reduction.in, wide, 1};
+  const auto middle = sources.begin() + n / 2;
+  const auto lower = halves_together({sources.begin(), middle}, count, inside);
+  const auto upper = halves_together({middle, sources.end()}, count, inside);
+  const void* both[] = {lower.data(), upper.data()};
+  reduce_into(result.data(), both, 2, count, {reduction.op, wide, reduction.out, reduction.divisor});
+  return result;
+}
+
+TEST(Kernel, PairsOfPairsAreReducedWide) {
+  const std::size_t bytes = 20'000;
+  for (const DType type : kArithmetic)
+    for (const ReduceOp op : kReductions) {
+      if (!can_reduce(type, op)) continue;
+      for (const int n : {1, 2, 3, 4, 6, 8, 16}) {
+        const auto sources = noise(static_cast<std::size_t>(n), bytes);
+        std::vector<const void*> pointers;
+        for (const auto& source : sources) pointers.push_back(source.data());
+        const Reduction reduction{op, type, type, op == ReduceOp::avg ? n : 1};
+        const std::size_t count = bytes / size_of(type);
+        std::vector<std::byte> got(bytes);
+        reduce_in_pairs(got.data(), pointers.data(), n, count, reduction);
+        const bool floats = accumulator_of(type, ReduceOp::avg) == type || type == DType::f16 || type == DType::bf16;
+        std::vector<std::byte> expected(bytes);
+        if (floats && n != 3 && n != 6)
+          expected = halves_together(pointers, count, reduction);
+        else
+          reduce_into(expected.data(), pointers.data(), n, count, reduction);
+        make_nans_alike(got, type);
+        make_nans_alike(expected, type);
+        EXPECT_EQ(got, expected) << name_of(type) << " " << name_of(op) << " of " << n;
+      }
+    }
+}
+
 // Wherever cache lines begin, and one of the sources included, nothing beyond the last element is written.
 TEST(Kernel, IntoBothIsTheSameTwice) {
   const std::size_t bytes = 3000;
@@ -257,25 +338,6 @@ TEST(Kernel, RefusesWhatItHasNot) {
 }
 
 #ifdef __x86_64__
-// Numbers whose lower bits, the sign left out, are above infinity's are NaN.
-template <class Bits>
-void make_nans_alike(std::vector<std::byte>& bytes, Bits infinity) {
-  const Bits magnitude = static_cast<Bits>(static_cast<Bits>(~Bits{0}) >> 1U);
-  for (std::size_t at = 0; at + sizeof(Bits) <= bytes.size(); at += sizeof(Bits)) {
-    Bits bits = 0;
-    std::memcpy(&bits, &bytes[at], sizeof(Bits));
-    if ((bits & magnitude) > infinity) std::memcpy(&bytes[at], &magnitude, sizeof(Bits));
-  }
-}
-
-// Of two NaNs a processor passes on the first operand, and which one that is, a compiler may choose.
-void make_nans_alike(std::vector<std::byte>& bytes, DType type) {
-  if (type == DType::f16) make_nans_alike<std::uint16_t>(bytes, 0x7C00);
-  if (type == DType::bf16) make_nans_alike<std::uint16_t>(bytes, 0x7F80);
-  if (type == DType::f32) make_nans_alike<std::uint32_t>(bytes, 0x7F800000);
-  if (type == DType::f64) make_nans_alike<std::uint64_t>(bytes, 0x7FF0000000000000);
-}
-
 // Ranks may run on different machines: all instruction sets must give the same bits, for every number of sources.
 TEST(Kernel, InstructionSetsAgree) {
   const std::vector<std::vector<std::byte>> sources = noise(9, 1021 * 8);

@@ -7,44 +7,20 @@
 #include <cstring>
 #include <mutex>
 #include <ostream>
-#include <random>
 #include <thread>
 
 #include "collective/wire_format.hpp"
+#include "float_sums.hpp"
 #include "ranks.hpp"
 
 namespace smddp::testing {
 namespace {
 
-using Floats = std::vector<float>;
-
 const Hosts kFlat{"a", "b", "c"};
 const Hosts kPair{"a", "b"};
+const Hosts kFour{"a", "b", "c", "d"};
 const Hosts kSix{"a", "b", "c", "d", "e", "f"};
 const Hosts kTwoByTwo{"a", "a", "b", "b"};
-
-Floats values(std::size_t count, int rank) {
-  std::mt19937 random(static_cast<unsigned>(rank) + 1);
-  std::normal_distribution<float> normal;
-  Floats data(count);
-  for (float& value : data) value = normal(random);
-  return data;
-}
-
-/// Every rank's result of summing values().
-std::vector<Floats> sums(const Hosts& hosts, std::size_t count,
-                         const std::function<void(CommunicatorOptions&)>& adjust) {
-  std::vector<Floats> results(hosts.size());
-  run_ranks(
-      hosts,
-      [&](Communicator& group, int rank) {
-        Floats data = values(count, rank);
-        group.all_reduce(data.data(), data.data(), count, DType::f32, ReduceOp::sum, kTimeout);
-        results[static_cast<std::size_t>(rank)] = std::move(data);
-      },
-      adjust);
-  return results;
-}
 
 struct Cut {
   const char* name;
@@ -89,7 +65,7 @@ class Cuts : public ::testing::TestWithParam<Cut> {};
 
 // One order of summation, whatever else changes: rounding would show another.
 TEST_P(Cuts, AllReduceHasTheSameBits) {
-  for (const Hosts& hosts : {kPair, kFlat, kSix, kTwoByTwo})
+  for (const Hosts& hosts : {kPair, kFlat, kFour, kSix, kTwoByTwo})
     for (const std::size_t count : {1, 1000, 70'003, 400'001}) {
       const std::vector<Floats> expected =
           sums(hosts, count, [](CommunicatorOptions& options) { options.env.net_relay = When::never; });
@@ -107,7 +83,7 @@ TEST_P(Cuts, AllReduceHasTheSameBits) {
 TEST(NetTrials, AllRanksGoTheSameWay) {
   constexpr int kTurns = 160;
   for (const When relay : {When::never, When::always})
-    for (const Hosts& hosts : {kFlat, kSix, kTwoByTwo, Hosts{"a", "b", "c", "d", "e"}}) {
+    for (const Hosts& hosts : {kFlat, kFour, kSix, kTwoByTwo, Hosts{"a", "b", "c", "d", "e"}}) {
       const std::size_t small = 700;
       const std::size_t large = 3000;
       const Floats expected =
@@ -156,7 +132,7 @@ TEST_P(Cuts, MovesAreExact) {
 }
 
 TEST_P(Cuts, ReduceScatterIsAPartOfAllReduce) {
-  for (const Hosts& hosts : {kPair, kFlat, kTwoByTwo}) {
+  for (const Hosts& hosts : {kPair, kFlat, kFour, kTwoByTwo}) {
     const std::size_t count = 50'021;
     const std::size_t all = count * hosts.size();
     const std::vector<Floats> expected = sums(hosts, all, {});
@@ -205,24 +181,6 @@ std::function<void(CommunicatorOptions&)> coded(DType type) {
     options.env.wire_dtype = type;
     options.env.wire_min_bytes = 4096;
   };
-}
-
-// What a host contributes, in the order in which it sums.
-std::vector<Floats> contributions(const Hosts& hosts, std::size_t count) {
-  std::vector<Floats> by_host;
-  std::vector<std::string> names;
-  for (std::size_t r = 0; r < hosts.size(); ++r) {
-    const Floats data = values(count, static_cast<int>(r));
-    std::size_t h = 0;
-    while (h < names.size() && names[h] != hosts[r]) ++h;
-    if (h == names.size()) {
-      names.push_back(hosts[r]);
-      by_host.push_back(data);
-    } else {
-      for (std::size_t i = 0; i < count; ++i) by_host[h][i] += data[i];
-    }
-  }
-  return by_host;
 }
 
 // The bound stated in docs/smddp-algorithms.md: u (sum of |x_h|) for the inputs, u |sum| for the result.

@@ -34,6 +34,8 @@ def run_on(net: NetHosts, each: int, *arguments: str, env: Mapping[str, str] | N
         (2, 1, {}),
         (3, 1, {"SMDDP_NET_ONE_SHOT_BYTES": "0", "SMDDP_STREAMS": "3"}),
         (5, 1, {"SMDDP_NET_RELAY": "always"}),
+        (4, 1, {"SMDDP_NET_RELAY": "always"}),
+        (4, 1, {"SMDDP_NET_RELAY": "never"}),
         (2, 2, {}),
         (
             2,
@@ -41,7 +43,7 @@ def run_on(net: NetHosts, each: int, *arguments: str, env: Mapping[str, str] | N
             {"SMDDP_NET_BLOCK_BYTES": "65536", "SMDDP_NET_PIECE_BYTES": "8192", "SMDDP_SOCKET_BUFFER_BYTES": "8192"},
         ),
     ],
-    ids=["pair", "streams", "relayed", "two-by-two", "short-writes"],
+    ids=["pair", "streams", "relayed", "doubled", "four", "two-by-two", "short-writes"],
 )
 def test_sums_are_the_definitions_bits(hosts: int, each: int, env: dict[str, str]) -> None:
     with NetHosts(hosts, rate="2gbit") as net:

@@ -26,8 +26,8 @@ struct CommunicatorOptions {
 /// Every operation blocks until this rank's part is done, and must be called by all ranks in the same order.
 ///
 /// Guarantees: results are the same bits on every rank, and do not depend on timing or on the chunk size. Sums run in
-/// rank order (hierarchical path: rank order inside each host, then host order); f16 and bf16 are summed in f32 and
-/// rounded once.
+/// rank order inside a host; between 4, 8, 16 ... hosts (flat path: ranks) in pairs, ((0 + 1) + (2 + 3)), between other
+/// numbers of them in host order. f16 and bf16 are summed in f32 and rounded once.
 ///
 /// Errors (see errors.hpp): TimeoutError names the ranks that are missing; PeerError the rank that went away;
 /// MismatchError both operations. After any of them the group is dead: every later call raises the first cause again.

@@ -1,5 +1,5 @@
 // Direct exchange, block after block: a block is cut into one shard a rank, shard r goes straight to rank r, which
-// reduces it in rank order and, for an all-reduce, sends the result straight back (Herring, SC'20).
+// reduces it and, for an all-reduce, sends the result straight back (Herring, SC'20).
 //
 // Several blocks are under way at once, so that the link never waits for a sum: while the results of block k travel,
 // the shards of block k+1 do too. There are no tags on the wire, hence one fixed order of what each rank sends to each:

@@ -8,7 +8,8 @@
 // spread in it. Waits for ranks of this host keep the wire moving (Arena::while_waiting): without that, ranks of two
 // hosts that wait for each other's neighbours would never end.
 //
-// Sums run in rank order inside each host, then in host order; f16 and bf16 partial sums cross the network as f32.
+// Sums run in rank order inside each host, then in the rail's order (net_tier.hpp); f16 and bf16 partial sums cross the
+// network as f32.
 #pragma once
 
 #include <memory>

@@ -213,6 +213,14 @@ void NetTier::swap_all(const Op& op, const void* in, std::byte* incoming, std::s
   finish(op);
 }
 
+// With what was heard in the steps before.
+void NetTier::swap_headers(const Op& op, int to, int from) {
+  OpHeader& theirs = headers_[static_cast<std::size_t>(from)];
+  announce(op);
+  wire_.send(global(to), &announced_, sizeof(OpHeader));
+  wire_.recv(global(from), &theirs, sizeof(OpHeader), [this, &op, &theirs, from] { hear(op, theirs, from); });
+}
+
 // Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in multiport
 // message-passing systems", IEEE TPDS 1997, section 3. Headers are compared along a ring, so that ranks that called
 // different operations are found wherever they are.
@@ -223,19 +231,45 @@ void NetTier::relay(const Op& op, const void* in, std::byte* incoming, std::size
     // Besides its own message: what the steps before this one brought, the last step only what is still missing.
     const std::size_t relayed = static_cast<std::size_t>(std::min(distance, size() - distance) - 1) * bytes;
     std::byte* theirs = incoming + static_cast<std::size_t>(distance - 1) * bytes;
-    OpHeader& header = headers_[static_cast<std::size_t>(from)];
-    announce(op);  // with what was heard meanwhile
-    wire_.send(global(to), &announced_, sizeof(OpHeader));
+    swap_headers(op, to, from);
     wire_.send(global(to), in, bytes);
     wire_.send(global(to), incoming, relayed);
-    wire_.recv(global(from), &header, sizeof(OpHeader), [this, &op, &header, from] { hear(op, header, from); });
     wire_.recv(global(from), theirs, bytes);
     wire_.recv(global(from), theirs + bytes, relayed);
     finish(op);
   }
 }
 
+// Partial sums travel as wide as they are: types that are summed in wider ones would gain nothing.
+bool NetTier::can_double(const Reduction& reduction) const {
+  const bool power_of_two = (size() & (size() - 1)) == 0;
+  return settings_.relay && power_of_two && size() > 2 && accumulator_of(reduction.in, reduction.op) == reduction.in;
+}
+
+// Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 2005, section
+// 4.4. Lower ranks' sum first, on both sides: the bits are those of reduce_in_pairs().
+void NetTier::double_up(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) {
+  const std::size_t bytes = count * size_of(reduction.in);
+  std::byte* const theirs = incoming_.at_least(2 * bytes);
+  std::byte* const partial = theirs + bytes;
+  const void* mine = in;
+  for (int distance = 1; distance < size(); distance *= 2) {
+    const int partner = me_ ^ distance;
+    swap_headers(op, partner, partner);
+    wire_.send(global(partner), mine, bytes);
+    wire_.recv(global(partner), theirs, bytes);
+    finish(op);
+    const bool last = 2 * distance == size();
+    const void* const sources[] = {partner < me_ ? theirs : mine, partner < me_ ? mine : theirs};
+    if (count > 0)
+      reduce_into(last ? out : partial, sources, 2, count,
+                  last ? reduction : Reduction{reduction.op, reduction.in, reduction.in, 1});
+    mine = partial;
+  }
+}
+
 void NetTier::one_shot(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) {
+  if (can_double(reduction)) return double_up(op, in, out, count, reduction);
   const std::size_t bytes = count * size_of(reduction.in);
   std::byte* incoming = incoming_.at_least(bytes * static_cast<std::size_t>(size() - 1));
   if (settings_.relay)
@@ -245,7 +279,7 @@ void NetTier::one_shot(const Op& op, const void* in, void* out, std::size_t coun
   sources_[static_cast<std::size_t>(me_)] = in;
   for (int k = 1; k < size(); ++k)
     sources_[static_cast<std::size_t>(after(k))] = incoming + static_cast<std::size_t>(k - 1) * bytes;
-  if (count > 0) reduce_into(out, sources_.data(), size(), count, reduction);
+  if (count > 0) reduce_in_pairs(out, sources_.data(), size(), count, reduction);
 }
 
 void NetTier::all_reduce(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) {

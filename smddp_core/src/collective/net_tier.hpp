@@ -1,16 +1,19 @@
 // Collectives between hosts by direct exchange, after Herring (Thangakrishnan et al., SC'20): a message is cut into one
-// shard a rank, shard i goes straight to rank i, which reduces it in rank order and sends the result straight back. One
+// shard a rank, shard i goes straight to rank i, which reduces it and sends the result straight back. One
 // hop each way and the same number of bytes for everybody, without a ring's chain of n-1 steps.
 //
 // Steps (one-way trips) and bytes sent by each of n ranks, for a message of B bytes:
 //   all_reduce, small   1 step    (n-1) B                     everybody sums everything
 //     relayed           log2 n    (n-1) B                     in log2 n messages instead of n-1
+//     doubled           log2 n    log2 n x B                  the same with partial sums, for powers of two
 //   all_reduce          2 steps   2(n-1)/n B
 //     between the two, one step or two, whichever turns out to be faster: it depends on the links
 //   reduce_scatter      1 step    (n-1)/n B
 //   all_gather          1 step    (n-1)/n B
 //   broadcast           1 step    (n-1) B at the root if B is small, else 2 steps, (n-1)/n B or (for the root) twice
 //   that
+// Sums run in pairs if the number of ranks is a power of two, else in rank order (reduce_in_pairs()): whichever way an
+// operation goes, the bits are the same.
 // Every operation also sends a header of 32 bytes to each peer, in front of the first data.
 #pragma once
 
@@ -78,6 +81,11 @@ class NetTier final : public Tier {
   /// or by way of others, which takes more steps and fewer messages.
   void swap_all(const Op& op, const void* in, std::byte* incoming, std::size_t bytes);
   void relay(const Op& op, const void* in, std::byte* incoming, std::size_t bytes);
+  /// Sends this rank's header to `to` and compares that of `from`.
+  void swap_headers(const Op& op, int to, int from);
+  bool can_double(const Reduction& reduction) const;
+  /// By recursive doubling.
+  void double_up(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction);
   void one_shot(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction);
   void two_steps(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction);
   void try_all_reduce(Trial& trial, const Op& op, const void* in, void* out, std::size_t count,

@@ -105,7 +105,7 @@ Exchange::Reduce ReducePipe::reducer(std::size_t own_count) {
   if (result == reduction_.out || !op_.residual) {
     plain.out = result;
     return [ranks, plain](void* out, const void* const* sources, std::size_t, std::size_t count) {
-      reduce_into(out, sources, ranks, count, plain);
+      reduce_in_pairs(out, sources, ranks, count, plain);
     };
   }
   const std::size_t first = reduced_at_;
@@ -114,7 +114,7 @@ Exchange::Reduce ReducePipe::reducer(std::size_t own_count) {
   return [ranks, plain, residual, first, sum = std::vector<float>()](void* out, const void* const* sources,
                                                                      std::size_t at, std::size_t count) mutable {
     sum.resize(count);
-    reduce_into(sum.data(), sources, ranks, count, plain);
+    reduce_in_pairs(sum.data(), sources, ranks, count, plain);
     encode(plain.in, out, sum.data(), count, residual->reduced(first + at, count));
   };
 }

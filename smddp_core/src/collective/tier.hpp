@@ -29,12 +29,12 @@ class Tier {
   /// Sizes may differ between blocks, not between ranks.
   virtual void all_gather(const Op& op, const void* in, const std::vector<MutableBlock>& blocks) = 0;
 
-  /// out = reduction over ranks of blocks[rank()], in rank order. Sizes may differ between blocks, not between ranks.
-  /// `out` may be this rank's block if the types have one size.
+  /// out = reduction over ranks of blocks[rank()], in an order that the tier states. Sizes may differ between blocks,
+  /// not between ranks. `out` may be this rank's block if the types have one size.
   virtual void reduce_scatter(const Op& op, const std::vector<Block>& blocks, void* out,
                               const Reduction& reduction) = 0;
 
-  /// out[i] = reduction over ranks of in[i], in rank order. `in` and `out` are the same (types of one size) or
+  /// out[i] = reduction over ranks of in[i], in the same order. `in` and `out` are the same (types of one size) or
   /// disjoint.
   virtual void all_reduce(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) = 0;
 };

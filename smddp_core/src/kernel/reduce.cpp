@@ -1,6 +1,7 @@
 #include "kernel/reduce.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,34 @@ const Kernels& kernels() {
   return chosen;
 }
 
+bool is_float(DType type) {
+  return type == DType::f32 || type == DType::f64 || type == DType::f16 || type == DType::bf16;
+}
+
+bool order_shows(const Reduction& reduction) {
+  return is_float(reduction.in) && reduction.op != ReduceOp::min && reduction.op != ReduceOp::max;
+}
+
+// Two of `scratch`'s tiles are for this level, those behind them for the levels below.
+void reduce_tile_in_pairs(void* dst, const void* const* sources, int source_count, std::size_t at, std::size_t count,
+                          const Reduction& reduction, std::byte* scratch) {
+  const void* halves[2];
+  Reduction last = reduction;
+  if (source_count == 2) {
+    for (int h = 0; h < 2; ++h) halves[h] = bytes_at(sources[h], at * size_of(reduction.in));
+  } else {
+    const DType wide = accumulator_of(reduction.in, reduction.op);
+    for (int h = 0; h < 2; ++h) {
+      std::byte* const half = scratch + static_cast<std::size_t>(h) * kTileBytes;
+      reduce_tile_in_pairs(half, sources + h * source_count / 2, source_count / 2, at, count,
+                           {reduction.op, reduction.in, wide, 1}, scratch + 2 * kTileBytes);
+      halves[h] = half;
+    }
+    last.in = wide;
+  }
+  reduce_into(dst, halves, 2, count, last);
+}
+
 }  // namespace
 
 void reduce_into(void* dst, const void* const* sources, int source_count, std::size_t count,
@@ -43,6 +72,20 @@ void reduce_into(void* dst, const void* const* sources, int source_count, std::s
     throw UsageError(std::string("smddp: cannot reduce ") + name_of(reduction.in) + " to " + name_of(reduction.out) +
                      " with " + name_of(reduction.op));
   kernel(dst, sources, source_count, count, reduction.divisor);
+}
+
+void reduce_in_pairs(void* dst, const void* const* sources, int source_count, std::size_t count,
+                     const Reduction& reduction) {
+  const bool power_of_two = (source_count & (source_count - 1)) == 0;
+  if (source_count <= 2 || !power_of_two || !order_shows(reduction))
+    return reduce_into(dst, sources, source_count, count, reduction);
+  std::size_t levels = 0;
+  for (int rest = source_count; rest > 2; rest /= 2) ++levels;
+  const std::unique_ptr<std::byte[]> scratch(new std::byte[2 * levels * kTileBytes]);
+  const std::size_t tile = kTileBytes / size_of(accumulator_of(reduction.in, reduction.op));
+  for (std::size_t at = 0; at < count; at += tile)
+    reduce_tile_in_pairs(bytes_at(dst, at * size_of(reduction.out)), sources, source_count, at,
+                         std::min(tile, count - at), reduction, scratch.get());
 }
 
 void reduce_into_both(void* dst, void* also, Stores stores, const void* const* sources, int source_count,

@@ -24,6 +24,11 @@ struct Reduction {
 void reduce_into(void* dst, const void* const* sources, int source_count, std::size_t count,
                  const Reduction& reduction);
 
+/// The same in pairs, then pairs of pairs, if there is a power of two of sources: (s0 op s1) op (s2 op s3). Where that
+/// gives other bits than reduce_into(): for sums and products of floats. Elsewhere it is reduce_into().
+void reduce_in_pairs(void* dst, const void* const* sources, int source_count, std::size_t count,
+                     const Reduction& reduction);
+
 /// reduce_into() `dst`, and the same to `also`, which overlaps nothing and is written with the given stores, before any
 /// later store of this thread. `reduction.in` and `.out` must be one type.
 void reduce_into_both(void* dst, void* also, Stores stores, const void* const* sources, int source_count,

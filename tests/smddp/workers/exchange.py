@@ -19,13 +19,16 @@ def inputs(count: int, size: int) -> list[torch.Tensor]:
 
 
 def in_order(tensors: list[torch.Tensor], each: int) -> torch.Tensor:
-    """In rank order inside each host, then in host order."""
+    """In rank order inside each host, then in host order, or in pairs if there are 4, 8 ... hosts."""
     hosts = []
     for first in range(0, len(tensors), each):
         total = tensors[first].clone()
         for tensor in tensors[first + 1 : first + each]:
             total += tensor
         hosts.append(total)
+    if len(hosts).bit_count() == 1:
+        while len(hosts) > 1:
+            hosts = [first + second for first, second in zip(hosts[::2], hosts[1::2], strict=True)]
     total = hosts[0]
     for other in hosts[1:]:
         total = total + other
