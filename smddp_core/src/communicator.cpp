@@ -203,6 +203,7 @@ void Communicator::all_gather(const void* in, const std::vector<void*>& outs, st
   header.tag = tag;
   if (impl_->alone()) copy_bytes(outs[0], in, bytes);
   std::vector<MutableBlock> blocks;
+  blocks.reserve(outs.size());
   for (void* out : outs) blocks.push_back({out, bytes});
   impl_->run(header, timeout, [&](Tier& tier, const Op& op) { tier.all_gather(op, in, blocks); });
 }
@@ -216,6 +217,7 @@ void Communicator::reduce_scatter(const std::vector<const void*>& ins, void* out
   const std::size_t bytes = count * size_of(dtype);
   if (impl_->alone()) copy_bytes(out, ins[0], bytes);
   std::vector<Block> blocks;
+  blocks.reserve(ins.size());
   for (const void* in : ins) blocks.push_back({in, bytes / size_of(reduction.in)});
   impl_->run(
       header_of(OpKind::reduce_scatter, bytes, dtype, op), timeout,

@@ -185,6 +185,7 @@ void Backend::gather_into(const at::Tensor& output, const at::Tensor& input, Mil
   Flat in(input, true);
   Flat out(output, false);
   std::vector<void*> runs;
+  runs.reserve(static_cast<std::size_t>(getSize()));
   for (int r = 0; r < getSize(); ++r) runs.push_back(run_of(out, getSize(), r));
   const MoveType type = move_type(input.scalar_type());
   communicator_->all_gather(in.data(), runs, input.nbytes(), timeout, type.dtype, type.tag);
@@ -246,6 +247,7 @@ void Backend::scatter_into(const at::Tensor& output, const at::Tensor& input, co
   Flat out(output, false);
   Flat in = contribution(input, reduce);
   std::vector<const void*> runs;
+  runs.reserve(static_cast<std::size_t>(getSize()));
   for (int r = 0; r < getSize(); ++r) runs.push_back(run_of(in, getSize(), r));
   communicator_->reduce_scatter(runs, out.data(), static_cast<std::size_t>(output.numel()),
                                 *arithmetic_type(output.scalar_type()), reduce.op, timeout);

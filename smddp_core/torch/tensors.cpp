@@ -120,38 +120,35 @@ MoveType move_type(at::ScalarType type) {
   return {DType::bytes, static_cast<std::uint32_t>(type)};
 }
 
-Flat::Flat(at::Tensor tensor, bool read) : tensor_(std::move(tensor)) {
-  const bool on_host = tensor_.device().is_cpu();
-  if (on_host && tensor_.is_contiguous() && !tensor_.is_conj() && !tensor_.is_neg()) {
-    flat_ = tensor_;
-    return;
-  }
-  flat_ = on_host ? at::empty(tensor_.sizes(), tensor_.options().memory_format(at::MemoryFormat::Contiguous))
-                  : empty_staging(tensor_);
+Flat::Flat(const at::Tensor& tensor, bool read) : tensor_(&tensor) {
+  const bool on_host = tensor.device().is_cpu();
+  if (on_host && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg()) return;
+  copy_ = on_host ? at::empty(tensor.sizes(), tensor.options().memory_format(at::MemoryFormat::Contiguous))
+                  : empty_staging(tensor);
   if (!read) return;
-  flat_.copy_(tensor_, /*non_blocking=*/!on_host);
+  copy_.copy_(tensor, /*non_blocking=*/!on_host);
   arriving_ = !on_host;
 }
 
-Flat::Flat(at::Tensor tensor, const at::Tensor& factor) : tensor_(std::move(tensor)) {
-  const at::Tensor product = tensor_ * factor.to(tensor_.options());
-  if (tensor_.device().is_cpu()) {
-    flat_ = product.contiguous();
+Flat::Flat(const at::Tensor& tensor, const at::Tensor& factor) : tensor_(&tensor) {
+  const at::Tensor product = tensor * factor.to(tensor.options());
+  if (tensor.device().is_cpu()) {
+    copy_ = product.contiguous();
     return;
   }
-  flat_ = empty_staging(tensor_);
-  flat_.copy_(product, /*non_blocking=*/true);
+  copy_ = empty_staging(tensor);
+  copy_.copy_(product, /*non_blocking=*/true);
   arriving_ = true;
 }
 
 void* Flat::data() {
-  if (arriving_) synchronize_current_stream(tensor_.device());
+  if (arriving_) synchronize_current_stream(tensor_->device());
   arriving_ = false;
-  return flat_.data_ptr();
+  return tensor().data_ptr();
 }
 
 void Flat::finish() {
-  if (!flat_.is_same(tensor_)) tensor_.copy_(flat_, /*non_blocking=*/!tensor_.device().is_cpu());
+  if (copy_.defined()) tensor_->copy_(copy_, /*non_blocking=*/!tensor_->device().is_cpu());
 }
 
 }  // namespace smddp::torch_binding

@@ -55,20 +55,20 @@ MoveType move_type(at::ScalarType type);
 /// finish() writes back. Copies of a device's tensors go by the current stream of the device.
 class Flat {
  public:
-  /// @param read whether the present contents matter.
-  Flat(at::Tensor tensor, bool read);
+  /// @param tensor stays where it is as long as this. @param read whether the present contents matter.
+  Flat(const at::Tensor& tensor, bool read);
 
   /// Contents times `factor`, in a copy of their own: the tensor stays as it is until finish().
-  Flat(at::Tensor tensor, const at::Tensor& factor);
+  Flat(const at::Tensor& tensor, const at::Tensor& factor);
 
   /// Waits for the copy from the device, if there is one.
   void* data();
-  const at::Tensor& tensor() const { return flat_; }
+  const at::Tensor& tensor() const { return copy_.defined() ? copy_ : *tensor_; }
   void finish();
 
  private:
-  at::Tensor tensor_;
-  at::Tensor flat_;
+  const at::Tensor* tensor_;
+  at::Tensor copy_;  // undefined where the tensor itself will do
   bool arriving_ = false;
 };
 

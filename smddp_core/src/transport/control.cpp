@@ -133,7 +133,7 @@ void Control::read_from(int rank, Peer& peer) {
 
 // What is left unread is found by the next epoll_wait().
 void Control::look() {
-  looked_ = Deadline::Clock::now();
+  looked_.store(Deadline::Clock::now(), std::memory_order_relaxed);
   if (std::exchange(owing_, false))
     for (auto& [rank, peer] : peers_)
       if (!peer.unsent.empty() && !peer.closed) flush(peer);
@@ -147,15 +147,18 @@ void Control::look() {
   }
 }
 
-// A peer delegated its n-th operation before it came to ours of number place_.issued, which this rank came to with
+// A peer delegated its n-th operation before it came to ours of number place.issued, which this rank came to with
 // fewer delegated: one of the two calls is in another order there than here.
 void Control::compare_order() {
-  if (place_.issued == 0) return;
+  Place place;
+  place.issued = issued_.load(std::memory_order_acquire);
+  place.delegated = delegated_.load(std::memory_order_relaxed);
+  if (place.issued == 0) return;
   for (auto& [rank, peer] : peers_)
     for (const Notice& note : peer.delegated)
-      if (note.place.issued < place_.issued && note.place.delegated > place_.delegated)
+      if (note.place.issued < place.issued && note.place.delegated > place.delegated)
         record(ErrorKind::mismatch, "ranks called different operations: rank " + std::to_string(rank_) +
-                                        " is in operation " + std::to_string(place_.issued) +
+                                        " is in operation " + std::to_string(place.issued) +
                                         " of the group's own, rank " + std::to_string(rank) + " called " + note.text +
                                         ", which another back end carries out, before it; all ranks must make the same "
                                         "calls in the same order");
@@ -193,9 +196,11 @@ void Control::check() {
 }
 
 void Control::check_now_and_then(Deadline::Clock::time_point now, const Place& place) {
+  delegated_.store(place.delegated, std::memory_order_relaxed);
+  issued_.store(place.issued, std::memory_order_release);
+  if (!raised_ && now - looked_.load(std::memory_order_relaxed) < kLookInterval) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  place_ = place;
-  if (now - looked_ >= kLookInterval) look();
+  look();
   if (raised_) throw_error(kind_, message_);
 }
 

@@ -112,11 +112,14 @@ class Control {
   std::atomic<bool> raised_{false};
   std::atomic<bool> waiting_{false};
   bool owing_ = false;  // some peer has something unsent
-  Deadline::Clock::time_point looked_{};
+  std::atomic<Deadline::Clock::time_point> looked_{Deadline::Clock::time_point{}};
   ErrorKind kind_ = ErrorKind::system;
   std::string message_;
   Awaited awaited_;
-  Place place_;
+  // Place of the operation that this rank is in, set without the lock. Both only grow, and `delegated_` is written first
+  // and read last: a thread that looks in between finds too many delegated, which accuses nobody.
+  std::atomic<std::uint64_t> issued_{0};
+  std::atomic<std::uint64_t> delegated_{0};
   std::map<std::uint64_t, std::string> own_delegated_;  // titles of the last ones
 };
 
