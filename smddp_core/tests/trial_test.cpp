@@ -17,7 +17,7 @@ std::vector<int> go(Trial& trial, int operations, const std::vector<double>& cos
     const int next = trial.plan();
     const auto way = static_cast<std::size_t>(trial.way());
     ++count[way];
-    trial.took(costs[way]);
+    trial.took(costs[way], 1);
     trial.follow(next);
   }
   return count;
@@ -57,6 +57,14 @@ TEST(Trial, TriesTheOthersEverMoreRarely) {
   const int bursts = go(trial, 10'000, {1, 1.5})[1] / kBurst;
   EXPECT_GE(bursts, 10'000 / (Trial::kLongestStretch + kBurst));
   EXPECT_LE(bursts, 10'000 / Trial::kLongestStretch + 4) << "after 4, 48, 96 and 192 operations, then regularly";
+}
+
+TEST(Trial, TriesShortOperationsByTime) {
+  Trial trial(2);
+  const double seconds = 1e-5;
+  const int many = static_cast<int>(Trial::kLongestSeconds / seconds);
+  EXPECT_LE(go(trial, 10 * many, {seconds, 1.5 * seconds})[1] / kBurst, 10 + 8);
+  EXPECT_GE(go(trial, 10 * many, {seconds, 1.5 * seconds})[1] / kBurst, 9);
 }
 
 TEST(Trial, FindsOutThatAnotherHasBecomeFaster) {
@@ -102,7 +110,7 @@ TEST(Trial, OutliersDoNotCount) {
   Trial trial(2);
   for (int i = 0; i < 5'000; ++i) {
     const int next = trial.plan();
-    trial.took((trial.way() == 1 ? 2 : 1) * (i % 3 == 0 ? 10 : 1));
+    trial.took((trial.way() == 1 ? 2 : 1) * (i % 3 == 0 ? 10 : 1), 1);
     trial.follow(next);
   }
   EXPECT_EQ(trial.way(), 0);

@@ -140,8 +140,8 @@ class Backend final : public BackendBase {
   struct Issue {
     c10d::OpType op;
     const char* title;
-    const Tensors& inputs;
-    const Tensors& outputs;
+    at::TensorList inputs;
+    at::TensorList outputs;
     std::size_t lists;  ///< See Work.
     bool synchronous;
     std::chrono::milliseconds timeout;
@@ -156,7 +156,7 @@ class Backend final : public BackendBase {
 
   // issue.hpp
   template <class Opts>
-  Issue issue_of(c10d::OpType op, const char* title, const Tensors& inputs, const Tensors& outputs,
+  Issue issue_of(c10d::OpType op, const char* title, at::TensorList inputs, at::TensorList outputs,
                  const Opts& opts) const;
   /// @param body of (inputs, outputs, timeout): carries it out.
   template <class Body>
@@ -168,10 +168,12 @@ class Backend final : public BackendBase {
   // collectives.cpp
   WorkPtr issue_all_reduce(const Issue& what, const c10d::ReduceOp& op);
   void reduce_alone(const at::Tensor& tensor, const c10d::ReduceOp& op, std::chrono::milliseconds timeout);
-  void reduce_fused(const Tensors& members, const c10d::ReduceOp& op, std::chrono::milliseconds timeout);
-  WorkPtr gather_all(c10d::OpType op, Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts);
-  WorkPtr scatter_all(c10d::OpType op, Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& opts);
-  void gather_lists(const Tensors& outputs, const at::Tensor& input, std::chrono::milliseconds timeout);
+  void reduce_fused(at::TensorList members, const c10d::ReduceOp& op, std::chrono::milliseconds timeout);
+  WorkPtr gather_all(c10d::OpType op, at::TensorList outputs, at::TensorList inputs,
+                     const c10d::AllgatherOptions& opts);
+  WorkPtr scatter_all(c10d::OpType op, at::TensorList outputs, at::TensorList inputs,
+                      const c10d::ReduceScatterOptions& opts);
+  void gather_lists(at::TensorList outputs, const at::Tensor& input, std::chrono::milliseconds timeout);
   void gather_into(const at::Tensor& output, const at::Tensor& input, std::chrono::milliseconds timeout);
   void scatter_into(const at::Tensor& output, const at::Tensor& input, const Reduce& reduce,
                     std::chrono::milliseconds timeout);
@@ -179,7 +181,7 @@ class Backend final : public BackendBase {
   // fallback.cpp
   BackendBase& fallback_for(const Tensors& tensors, const char* operation);
   /// Whether tensors on a device are left to its own back end.
-  bool left_to_device(const Tensors& tensors) const { return device_fallback_ && device_of(tensors); }
+  bool left_to_device(at::TensorList tensors) const { return device_fallback_ && common_device(tensors); }
   template <class Opts>
   Opts with_timeout(Opts opts) const;
   template <class Call>
@@ -192,10 +194,10 @@ class Backend final : public BackendBase {
   WorkPtr fallback_reduce(Tensors& tensors, const c10d::ReduceOptions& opts);
   WorkPtr fallback_broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts);
   WorkPtr fallback_all_gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts);
-  WorkPtr fallback_all_gather_into(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts);
+  WorkPtr fallback_all_gather_into(Tensors outputs, Tensors inputs, const c10d::AllgatherOptions& opts);
   WorkPtr fallback_reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                   const c10d::ReduceScatterOptions& opts);
-  WorkPtr fallback_reduce_scatter_tensors(Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& opts);
+  WorkPtr fallback_reduce_scatter_tensors(Tensors outputs, Tensors inputs, const c10d::ReduceScatterOptions& opts);
 
   // backend.cpp
   /// Puts `work` among what endCoalescing() returns, if that is under way.

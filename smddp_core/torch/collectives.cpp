@@ -11,12 +11,12 @@ namespace {
 
 using Milliseconds = std::chrono::milliseconds;
 
-const at::Tensor& only(const Tensors& tensors, const char* operation) {
+const at::Tensor& only(TensorList tensors, const char* operation) {
   TORCH_CHECK_VALUE(tensors.size() == 1, "smddp: ", operation, " takes one tensor a call, got ", tensors.size());
   return tensors[0];
 }
 
-std::vector<Flat> flatten(const Tensors& tensors, bool read) {
+std::vector<Flat> flatten(TensorList tensors, bool read) {
   std::vector<Flat> flats;
   flats.reserve(tensors.size());
   for (const at::Tensor& tensor : tensors) flats.emplace_back(tensor, read);
@@ -42,7 +42,7 @@ Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptio
   const int root = static_cast<int>(opts.rootRank);
   TORCH_CHECK_VALUE(root >= 0 && root < getSize(), "smddp: broadcast from rank ", root, " in a group of ", getSize());
   return issue(issue_of(c10d::OpType::BROADCAST, "smddp:broadcast", tensors, tensors, opts),
-               [this, root](const Tensors&, const Tensors& outputs, Milliseconds timeout) {
+               [this, root](TensorList, TensorList outputs, Milliseconds timeout) {
                  const at::Tensor& tensor = outputs[0];
                  Flat flat(tensor, root == getRank());
                  const MoveType type = move_type(tensor.scalar_type());
@@ -72,7 +72,7 @@ Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
   const int root = static_cast<int>(opts.rootRank);
   TORCH_CHECK_VALUE(root >= 0 && root < getSize(), "smddp: reduce to rank ", root, " in a group of ", getSize());
   return issue(issue_of(c10d::OpType::REDUCE, "smddp:reduce", tensors, tensors, opts),
-               [this, root, op = opts.reduceOp](const Tensors&, const Tensors& outputs, Milliseconds timeout) {
+               [this, root, op = opts.reduceOp](TensorList, TensorList outputs, Milliseconds timeout) {
                  const at::Tensor& tensor = outputs[0];
                  const Reduce reduce = *reduce_op(op, tensor.scalar_type());
                  Flat flat = contribution(tensor, reduce);
@@ -85,7 +85,7 @@ Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
 }
 
 Backend::WorkPtr Backend::issue_all_reduce(const Issue& what, const c10d::ReduceOp& op) {
-  return issue(what, [this, op](const Tensors&, const Tensors& tensors, Milliseconds timeout) {
+  return issue(what, [this, op](TensorList, TensorList tensors, Milliseconds timeout) {
     if (tensors.size() == 1) return reduce_alone(tensors[0], op, timeout);
     for (const std::vector<std::size_t>& group : fusion_groups(tensors)) {
       Tensors members;
@@ -109,7 +109,7 @@ void Backend::reduce_alone(const at::Tensor& tensor, const c10d::ReduceOp& op, M
 }
 
 // Without residuals, which belong to tensors: where a buffer would need them, its members go alone.
-void Backend::reduce_fused(const Tensors& members, const c10d::ReduceOp& op, Milliseconds timeout) {
+void Backend::reduce_fused(TensorList members, const c10d::ReduceOp& op, Milliseconds timeout) {
   std::int64_t count = 0;
   for (const at::Tensor& tensor : members) count += tensor.numel();
   const Reduce reduce = *reduce_op(op, members[0].scalar_type());
@@ -131,7 +131,7 @@ void Backend::reduce_fused(const Tensors& members, const c10d::ReduceOp& op, Mil
   for (const at::Tensor& tensor : members) tensor.copy_(run(at, tensor));
 }
 
-void Backend::gather_lists(const Tensors& outputs, const at::Tensor& input, Milliseconds timeout) {
+void Backend::gather_lists(TensorList outputs, const at::Tensor& input, Milliseconds timeout) {
   Flat in(input, true);
   std::vector<Flat> flats = flatten(outputs, false);
   std::vector<void*> runs;
@@ -151,7 +151,7 @@ Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inpu
   require_one_device(inputs, outs);
   Issue what = issue_of(c10d::OpType::ALLGATHER, "smddp:all_gather", inputs, outs, opts);
   what.lists = 1;
-  return issue(what, [this](const Tensors& ins, const Tensors& results, Milliseconds timeout) {
+  return issue(what, [this](TensorList ins, TensorList results, Milliseconds timeout) {
     gather_lists(results, ins[0], timeout);
   });
 }
@@ -172,7 +172,7 @@ Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Ten
   require_one_device(inputs, flat_outputs);
   Issue what = issue_of(c10d::OpType::ALLGATHER_COALESCED, "smddp:all_gather", inputs, flat_outputs, opts);
   what.lists = outputs.size();
-  return issue(what, [this](const Tensors& ins, const Tensors& results, Milliseconds timeout) {
+  return issue(what, [this](TensorList ins, TensorList results, Milliseconds timeout) {
     for (std::size_t i = 0; i < ins.size(); ++i) {
       Tensors of_input;
       for (std::size_t at = i; at < results.size(); at += ins.size()) of_input.push_back(results[at]);
@@ -193,9 +193,7 @@ void Backend::gather_into(const at::Tensor& output, const at::Tensor& input, Mil
 }
 
 Backend::WorkPtr Backend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) {
-  Tensors outputs{output};
-  Tensors inputs{input};
-  return gather_all(c10d::OpType::_ALLGATHER_BASE, outputs, inputs, opts);
+  return gather_all(c10d::OpType::_ALLGATHER_BASE, output, input, opts);
 }
 
 Backend::WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -203,7 +201,7 @@ Backend::WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tens
   return gather_all(kCoalesced, outputs, inputs, opts);
 }
 
-Backend::WorkPtr Backend::gather_all(c10d::OpType op, Tensors& outputs, Tensors& inputs,
+Backend::WorkPtr Backend::gather_all(c10d::OpType op, TensorList outputs, TensorList inputs,
                                      const c10d::AllgatherOptions& opts) {
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "smddp: all_gather_into_tensor: ", outputs.size(), " outputs for ",
                     inputs.size(), " inputs");
@@ -211,9 +209,9 @@ Backend::WorkPtr Backend::gather_all(c10d::OpType op, Tensors& outputs, Tensors&
   for (std::size_t i = 0; i < inputs.size(); ++i)
     require_multiple(outputs[i], inputs[i], getSize(), "all_gather_into_tensor");
   require_one_device(inputs, outputs);
-  if (left_to_device(inputs)) return fallback_all_gather_into(outputs, inputs, opts);
+  if (left_to_device(inputs)) return fallback_all_gather_into(outputs.vec(), inputs.vec(), opts);
   return issue(issue_of(op, "smddp:all_gather_into_tensor", inputs, outputs, opts),
-               [this](const Tensors& ins, const Tensors& outs, Milliseconds timeout) {
+               [this](TensorList ins, TensorList outs, Milliseconds timeout) {
                  for (std::size_t i = 0; i < ins.size(); ++i) gather_into(outs[i], ins[i], timeout);
                });
 }
@@ -228,7 +226,7 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>&
     return fallback_reduce_scatter(outputs, inputs, opts);
   require_one_device(ins, outputs);
   return issue(issue_of(c10d::OpType::REDUCE_SCATTER, "smddp:reduce_scatter", ins, outputs, opts),
-               [this, op = opts.reduceOp](const Tensors& all, const Tensors& results, Milliseconds timeout) {
+               [this, op = opts.reduceOp](TensorList all, TensorList results, Milliseconds timeout) {
                  const at::Tensor& result = results[0];
                  const Reduce reduce = *reduce_op(op, result.scalar_type());
                  Flat out(result, false);
@@ -256,9 +254,7 @@ void Backend::scatter_into(const at::Tensor& output, const at::Tensor& input, co
 
 Backend::WorkPtr Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                const c10d::ReduceScatterOptions& opts) {
-  Tensors outputs{output};
-  Tensors inputs{input};
-  return scatter_all(c10d::OpType::_REDUCE_SCATTER_BASE, outputs, inputs, opts);
+  return scatter_all(c10d::OpType::_REDUCE_SCATTER_BASE, output, input, opts);
 }
 
 Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -266,17 +262,17 @@ Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tens
   return scatter_all(kCoalesced, outputs, inputs, opts);
 }
 
-Backend::WorkPtr Backend::scatter_all(c10d::OpType op, Tensors& outputs, Tensors& inputs,
+Backend::WorkPtr Backend::scatter_all(c10d::OpType op, TensorList outputs, TensorList inputs,
                                       const c10d::ReduceScatterOptions& opts) {
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "smddp: reduce_scatter_tensor: ", outputs.size(), " outputs for ",
                     inputs.size(), " inputs");
   if (!can_reduce(inputs, opts.reduceOp) || !can_reduce(outputs, opts.reduceOp) || left_to_device(outputs))
-    return fallback_reduce_scatter_tensors(outputs, inputs, opts);
+    return fallback_reduce_scatter_tensors(outputs.vec(), inputs.vec(), opts);
   for (std::size_t i = 0; i < inputs.size(); ++i)
     require_multiple(inputs[i], outputs[i], getSize(), "reduce_scatter_tensor");
   require_one_device(inputs, outputs);
   return issue(issue_of(op, "smddp:reduce_scatter_tensor", inputs, outputs, opts),
-               [this, op = opts.reduceOp](const Tensors& ins, const Tensors& outs, Milliseconds timeout) {
+               [this, op = opts.reduceOp](TensorList ins, TensorList outs, Milliseconds timeout) {
                  for (std::size_t i = 0; i < ins.size(); ++i)
                    scatter_into(outs[i], ins[i], *reduce_op(op, outs[i].scalar_type()), timeout);
                });
@@ -284,9 +280,8 @@ Backend::WorkPtr Backend::scatter_all(c10d::OpType op, Tensors& outputs, Tensors
 
 // As with gloo, collectives that were issued before are over when a barrier is.
 Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& opts) {
-  const Tensors none;
-  return issue(issue_of(c10d::OpType::BARRIER, "smddp:barrier", none, none, opts),
-               [this, others = delegated_collectives()](const Tensors&, const Tensors&, Milliseconds timeout) {
+  return issue(issue_of(c10d::OpType::BARRIER, "smddp:barrier", TensorList(), TensorList(), opts),
+               [this, others = delegated_collectives()](TensorList, TensorList, Milliseconds timeout) {
                  for (const WorkPtr& other : others) other->wait(timeout);
                  communicator_->barrier(timeout);
                });

@@ -23,7 +23,7 @@ bool is_capturing(const c10::Stream& stream) {
 
 }  // namespace
 
-Optional<c10::Device> device_of(const std::vector<at::Tensor>& tensors) {
+Optional<c10::Device> common_device(at::TensorList tensors) {
   if (tensors.empty()) return {};
   const c10::Device device = tensors[0].device();
   for (const at::Tensor& tensor : tensors)

@@ -17,7 +17,7 @@
 namespace smddp::torch_binding {
 
 /// The one device of `tensors`, nothing if they are on the CPU. @throws ValueError if they are on several.
-Optional<c10::Device> device_of(const std::vector<at::Tensor>& tensors);
+Optional<c10::Device> common_device(at::TensorList tensors);
 
 /// One operation's place on a device.
 ///

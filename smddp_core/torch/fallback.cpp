@@ -28,7 +28,7 @@ BackendBase& Backend::fallback_for(const Tensors& tensors, const char* operation
   refuse_after_fork(operation);
   TORCH_CHECK(!shut_down_, "smddp: the process group was destroyed");
   communicator_->check();
-  if (!device_of(tensors)) return *fallback_;
+  if (!common_device(tensors)) return *fallback_;
   TORCH_CHECK_NOT_IMPLEMENTED(device_fallback_, operation, " of a tensor on ", tensors[0].device(),
                               " is left to NCCL, which this group does not have");
   return *device_fallback_;
@@ -115,7 +115,7 @@ Backend::WorkPtr Backend::fallback_reduce_scatter(Tensors& outputs, std::vector<
                   [&](BackendBase& other) { return other.reduce_scatter(outputs, inputs, with_timeout(opts)); });
 }
 
-Backend::WorkPtr Backend::fallback_reduce_scatter_tensors(Tensors& outputs, Tensors& inputs,
+Backend::WorkPtr Backend::fallback_reduce_scatter_tensors(Tensors outputs, Tensors inputs,
                                                           const c10d::ReduceScatterOptions& opts) {
   std::vector<WorkPtr> works;
   for (std::size_t i = 0; i < inputs.size(); ++i)
@@ -125,7 +125,7 @@ Backend::WorkPtr Backend::fallback_reduce_scatter_tensors(Tensors& outputs, Tens
   return as_one(std::move(works));
 }
 
-Backend::WorkPtr Backend::fallback_all_gather_into(Tensors& outputs, Tensors& inputs,
+Backend::WorkPtr Backend::fallback_all_gather_into(Tensors outputs, Tensors inputs,
                                                    const c10d::AllgatherOptions& opts) {
   std::vector<WorkPtr> works;
   for (std::size_t i = 0; i < inputs.size(); ++i)

@@ -4,7 +4,7 @@
 
 namespace smddp::torch_binding {
 
-std::vector<std::vector<std::size_t>> fusion_groups(const Tensors& tensors) {
+std::vector<std::vector<std::size_t>> fusion_groups(TensorList tensors) {
   struct Open {
     std::size_t group;
     std::size_t bytes;

@@ -18,6 +18,6 @@ constexpr std::size_t kFusionBuffer = std::size_t{4} << 20;
 
 /// Indices of the tensors that go together, in an order that follows from their types and sizes alone, so that all
 /// ranks have the same: groups by their first member, members ascending. Only CPU tensors of one type share a group.
-std::vector<std::vector<std::size_t>> fusion_groups(const Tensors& tensors);
+std::vector<std::vector<std::size_t>> fusion_groups(TensorList tensors);
 
 }  // namespace smddp::torch_binding

@@ -35,11 +35,11 @@ std::exception_ptr Backend::carry_out(std::uint64_t sequence, DeviceCall* device
 }
 
 template <class Opts>
-Backend::Issue Backend::issue_of(c10d::OpType op, const char* title, const Tensors& inputs, const Tensors& outputs,
+Backend::Issue Backend::issue_of(c10d::OpType op, const char* title, TensorList inputs, TensorList outputs,
                                  const Opts& opts) const {
   // Unset is negative in some releases and zero in others.
   const auto timeout = opts.timeout.count() > 0 ? opts.timeout : options_->timeout;
-  return {op, title, inputs, outputs, 0, is_synchronous(opts, 0), timeout, device_of(outputs)};
+  return {op, title, inputs, outputs, 0, is_synchronous(opts, 0), timeout, common_device(outputs)};
 }
 
 template <class Body>
@@ -50,7 +50,7 @@ Backend::WorkPtr Backend::issue(const Issue& what, Body body) {
   // Number and place in the queue must agree.
   std::unique_lock<std::mutex> lock(issue_mutex_);
   TORCH_CHECK(!shut_down_, "smddp: the process group was destroyed");
-  auto work = c10::make_intrusive<Work>(getRank(), what.op, what.title, what.inputs, what.outputs, what.lists,
+  auto work = c10::make_intrusive<Work>(getRank(), what.op, what.title, what.inputs, what.outputs.vec(), what.lists,
                                         ++issued_, device, queue_);
   Place place{delegated_count_, what.synchronous};
   if (what.synchronous && !device && queue_.try_enter()) {
@@ -65,7 +65,7 @@ Backend::WorkPtr Backend::issue(const Issue& what, Body body) {
   place.blocking = false;
   work->time_waits(communicator_, what.title);
   queue_.post(
-      [this, work, device, place, timeout = what.timeout, inputs = what.inputs, outputs = what.outputs,
+      [this, work, device, place, timeout = what.timeout, inputs = what.inputs.vec(), outputs = what.outputs.vec(),
        body = std::move(body)] {
         Tensors on_device;
         if (device) on_device = join(inputs, outputs);

@@ -70,13 +70,13 @@ std::optional<Reduce> reduce_op(const c10d::ReduceOp& op, at::ScalarType type) {
   }
 }
 
-bool can_move(const Tensors& tensors) {
+bool can_move(TensorList tensors) {
   for (const at::Tensor& tensor : tensors)
     if (tensor.layout() != at::kStrided || tensor.is_quantized()) return false;
   return true;
 }
 
-bool can_reduce(const Tensors& tensors, const c10d::ReduceOp& op) {
+bool can_reduce(TensorList tensors, const c10d::ReduceOp& op) {
   if (!can_move(tensors)) return false;
   for (const at::Tensor& tensor : tensors) {
     const auto type = arithmetic_type(tensor.scalar_type());
@@ -86,20 +86,20 @@ bool can_reduce(const Tensors& tensors, const c10d::ReduceOp& op) {
   return true;
 }
 
-Tensors join(const Tensors& a, const Tensors& b) {
-  Tensors all = a;
+Tensors join(TensorList a, TensorList b) {
+  Tensors all = a.vec();
   all.insert(all.end(), b.begin(), b.end());
   return all;
 }
 
-void require_one_device(const Tensors& inputs, const Tensors& outputs) {
+void require_one_device(TensorList inputs, TensorList outputs) {
   const auto on_host = [](const at::Tensor& tensor) { return tensor.device().is_cpu(); };
   if (std::all_of(inputs.begin(), inputs.end(), on_host) && std::all_of(outputs.begin(), outputs.end(), on_host))
     return;
-  device_of(join(inputs, outputs));
+  common_device(join(inputs, outputs));
 }
 
-void require_alike(const Tensors& tensors, std::size_t count, const at::Tensor& like, const char* operation) {
+void require_alike(TensorList tensors, std::size_t count, const at::Tensor& like, const char* operation) {
   TORCH_CHECK_VALUE(tensors.size() == count, "smddp: ", operation, ": expected ", count, " tensors, one a rank, got ",
                     tensors.size());
   for (const at::Tensor& tensor : tensors)

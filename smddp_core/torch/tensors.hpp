@@ -12,6 +12,7 @@
 namespace smddp::torch_binding {
 
 using Tensors = std::vector<at::Tensor>;
+using at::TensorList;
 
 /// The core's type for arithmetic, if it has one.
 std::optional<DType> arithmetic_type(at::ScalarType type);
@@ -27,19 +28,19 @@ struct Reduce {
 std::optional<Reduce> reduce_op(const c10d::ReduceOp& op, at::ScalarType type);
 
 /// True when the core can reduce these: dense, strided, of an arithmetic type, by `op`.
-bool can_reduce(const Tensors& tensors, const c10d::ReduceOp& op);
+bool can_reduce(TensorList tensors, const c10d::ReduceOp& op);
 
 /// True when the core can move these: dense and strided.
-bool can_move(const Tensors& tensors);
+bool can_move(TensorList tensors);
 
 /// Both, one after the other.
-Tensors join(const Tensors& a, const Tensors& b);
+Tensors join(TensorList a, TensorList b);
 
 /// Checks that all are on one device. @throws ValueError
-void require_one_device(const Tensors& inputs, const Tensors& outputs);
+void require_one_device(TensorList inputs, TensorList outputs);
 
 /// Checks that there are `count` tensors, each with the type and number of elements of `like`.
-void require_alike(const Tensors& tensors, std::size_t count, const at::Tensor& like, const char* operation);
+void require_alike(TensorList tensors, std::size_t count, const at::Tensor& like, const char* operation);
 
 /// Checks that `whole` has the type of `part` and `parts` times its elements.
 void require_multiple(const at::Tensor& whole, const at::Tensor& part, int parts, const char* operation);

@@ -38,7 +38,7 @@ class Work final : public WorkBase {
   /// length.
   /// @param device the operation's place on a device, if its tensors are on one.
   /// @param queue where the calling thread is about to put it.
-  Work(int rank, c10d::OpType op, const char* title, const Tensors& inputs, Tensors outputs, std::size_t lists,
+  Work(int rank, c10d::OpType op, const char* title, at::TensorList inputs, Tensors outputs, std::size_t lists,
        std::uint64_t sequence, std::shared_ptr<DeviceCall> device, const OperationQueue& queue)
       : Work(rank, op, title, inputs, std::move(outputs), lists, sequence, std::move(device), queue,
              at::hasCallbacks()) {}
@@ -147,9 +147,10 @@ class Work final : public WorkBase {
   }
 
   // The base class keeps the title and copies the tensors for the profiler alone.
-  Work(int rank, c10d::OpType op, const char* title, const Tensors& inputs, Tensors outputs, std::size_t lists,
+  Work(int rank, c10d::OpType op, const char* title, at::TensorList inputs, Tensors outputs, std::size_t lists,
        std::uint64_t sequence, std::shared_ptr<DeviceCall> device, const OperationQueue& queue, bool profiled)
-      : WorkBase(rank, op, profiled ? title : nullptr, profiled ? Optional<Tensors>(inputs) : Optional<Tensors>()),
+      : WorkBase(rank, op, profiled ? title : nullptr,
+                 profiled ? Optional<Tensors>(inputs.vec()) : Optional<Tensors>()),
         outputs_(std::move(outputs)),
         sequence_(sequence),
         lists_(lists),

@@ -133,7 +133,7 @@ void HostTier::end_turn(const Turn& turn) {
   if (!turn.trial) return;
   const std::chrono::duration<double> time =
       std::chrono::steady_clock::now().time_since_epoch() - arena_.heard().started;
-  turn.trial->took(time.count() / static_cast<double>(turn.bytes));
+  turn.trial->took(time.count(), turn.bytes);
   turn.trial->follow(arena_.heard().plan);
 }
 

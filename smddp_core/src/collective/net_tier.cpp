@@ -306,9 +306,7 @@ void NetTier::try_all_reduce(Trial& trial, const Op& op, const void* in, void* o
   else
     one_shot(op, in, out, count, reduction);
   const auto plan = std::exchange(plan_, std::uint8_t{0});
-  if (me_ == 0)
-    trial.took(std::chrono::duration<double>(Clock::now() - start).count() /
-               static_cast<double>(count * size_of(reduction.in)));
+  if (me_ == 0) trial.took(std::chrono::duration<double>(Clock::now() - start).count(), count * size_of(reduction.in));
   if (plan == 0)
     throw Error(ErrorKind::system, describe(op.header) + ": rank " + std::to_string(members_[0]) +
                                        " did not say how the next one goes (smddp of another version?)");

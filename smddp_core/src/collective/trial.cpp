@@ -45,6 +45,12 @@ int Trial::plan() {
   return planned_;
 }
 
+// Trials of operations of few microseconds would cost a hundredth of them, and cores do not change places so often.
+int Trial::longest_stretch() const {
+  constexpr double kMost = 1e6;
+  return std::max(kLongestStretch, static_cast<int>(std::min(kLongestSeconds / seconds_, kMost)));
+}
+
 // All others had their turn.
 void Trial::choose() {
   int best = chosen_;
@@ -54,14 +60,15 @@ void Trial::choose() {
     chosen_ = planned_ = best;
     stretch_ = kFirstStretch;
   } else {
-    stretch_ = std::min(2 * stretch_, kLongestStretch);
+    stretch_ = std::min(2 * stretch_, longest_stretch());
   }
   left_ = stretch_;
   usual_ = cost_of(chosen_);
 }
 
-void Trial::took(double cost) {
-  costs_[static_cast<std::size_t>(way_)].add(cost);
+void Trial::took(double seconds, std::size_t bytes) {
+  costs_[static_cast<std::size_t>(way_)].add(seconds / static_cast<double>(bytes));
+  if (way_ == chosen_) seconds_ = seconds;
   if (way_ != planned_) return;
   const double now = cost_of(way_);
   if (planned_ != chosen_) {

@@ -20,9 +20,11 @@ class Trial {
   static constexpr int kMostWays = 3;
   /// Operations in a row of a way that is tried. The last is not timed before the next are planned.
   static constexpr int kBurst = 4;
-  /// Operations of the chosen way between two rounds of trials of the others: at first, and at most.
+  /// Operations of the chosen way between two rounds of trials of the others: at first, and at most; more of them where
+  /// they take less time than this.
   static constexpr int kFirstStretch = 48;
   static constexpr int kLongestStretch = 384;
+  static constexpr double kLongestSeconds = 0.05;
 
   /// @param ways how many there are, of at most kMostWays; the first is chosen until others were tried.
   explicit Trial(int ways) : ways_(ways) {}
@@ -33,8 +35,9 @@ class Trial {
   /// First rank, when an operation begins: how the one after it is to go.
   int plan();
 
-  /// First rank, when an operation ends that went as way() says. @param cost its time, for a byte: sizes differ.
-  void took(double cost);
+  /// First rank, when an operation of `bytes` bytes ends that went as way() says. Compared is the time for a byte,
+  /// since sizes differ.
+  void took(double seconds, std::size_t bytes);
 
   /// All ranks, when an operation ends: what was planned.
   void follow(int way) { way_ = way; }
@@ -54,6 +57,7 @@ class Trial {
 
   double cost_of(int way) const { return costs_[static_cast<std::size_t>(way)].median(); }
   void choose();
+  int longest_stretch() const;
 
   int ways_;
   int way_ = 0;
@@ -61,7 +65,8 @@ class Trial {
   int planned_ = 0;    // the way planned for now
   int left_ = kBurst;  // operations to plan so
   int stretch_ = kFirstStretch / 2;
-  double usual_ = 0;  // what the chosen way cost when it was chosen, or less. 0: not known
+  double seconds_ = 0;  // of the last operation that went the chosen way
+  double usual_ = 0;    // what the chosen way cost when it was chosen, or less. 0: not known
   std::array<Costs, kMostWays> costs_;
 };
 
