@@ -87,6 +87,8 @@ void HostTier::all_gather_shared(const Op& op, const void* in, const std::vector
     const MutableBlock& mine = blocks[static_cast<std::size_t>(rank())];
     if (piece(mine) > 0) write(arena_.slot(rank(), round), bytes_at(in, at), piece(mine));
     arena_.publish(op, round);
+    // Not in one pass with the copy to shared memory: 32 KiB then took 1.9 us in all instead of 1.1 (AMD EPYC; stores
+    // that miss the cache held up those that hit it).
     if (piece(mine) > 0 && in != mine.data) copy_with(stores, bytes_at(mine.data, at), bytes_at(in, at), piece(mine));
     arena_.await_all_published(op, round, at == 0);
     for (int k = 1; k < size(); ++k) {
