@@ -120,6 +120,28 @@ TEST_P(Failures, LeavingInGoodOrderHurtsNobody) {
     });
 }
 
+// Of four hosts that share cores, two add up sums on the way and two, whose type is summed wider, cannot.
+TEST(Mismatch, RanksThatDoubleBesideRanksThatRelay) {
+  for (const bool lower : {false, true})
+    run_ranks(
+        {"a", "b", "c", "d"},
+        [&](Communicator& group, int rank) {
+          std::vector<float> data(std::size_t{64} << 10);
+          const bool wide = (rank < 2) == lower;
+          const std::string text = message_of<MismatchError>([&] {
+            group.all_reduce(data.data(), data.data(), wide ? data.size() : 2 * data.size(),
+                             wide ? DType::f32 : DType::bf16, ReduceOp::sum, kTimeout);
+          });
+          expect_contains(text, "float32");
+          expect_contains(text, "bfloat16");
+        },
+        [](CommunicatorOptions& options) {
+          options.env.net_relay = When::always;
+          options.env.net_one_shot_bytes = std::size_t{16} << 20;
+          options.env.socket_buffer_bytes = 8192;
+        });
+}
+
 TEST_P(Failures, LeavingEarlyIsReported) {
   run([&](Communicator& group, int rank) {
     if (rank == size() - 1) return;

@@ -74,6 +74,13 @@ TEST(Trial, FindsOutThatAnotherHasBecomeFaster) {
   EXPECT_EQ(go(trial, 10, {2, 3, 1})[2], 10);
 }
 
+TEST(Trial, FindsOutSoonThatShortOperationsHaveBecomeLong) {
+  Trial trial(2);
+  go(trial, 50'000, {5e-6, 8e-6});
+  go(trial, Trial::kLongestStretch, {1e-3, 5e-4});
+  EXPECT_EQ(go(trial, 10, {1e-3, 5e-4})[1], 10);
+}
+
 // It does not wait for its next trial then.
 TEST(Trial, FindsOutSoonThatTheChosenHasBecomeSlower) {
   Trial trial(3);

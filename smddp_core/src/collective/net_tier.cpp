@@ -24,6 +24,11 @@ constexpr std::size_t kOneShotPairBytes = std::size_t{256} << 10;
 constexpr int kTwoSteps = 0;
 constexpr int kWays = 2;
 
+// Rank r's message among those of all ranks; this rank's own is not there.
+std::byte* block_of(std::byte* incoming, int r, std::size_t bytes) {
+  return incoming + static_cast<std::size_t>(r) * bytes;
+}
+
 }  // namespace
 
 NetTier::NetTier(Wire& wire, std::vector<int> members, int rank, const NetSettings& settings)
@@ -208,7 +213,7 @@ void NetTier::swap_all(const Op& op, const void* in, std::byte* incoming, std::s
   post_headers(op);
   for (int k = 1; k < size(); ++k) {
     wire_.send(global(after(k)), in, bytes);
-    wire_.recv(global(after(k)), incoming + static_cast<std::size_t>(k - 1) * bytes, bytes);
+    wire_.recv(global(after(k)), block_of(incoming, after(k), bytes), bytes);
   }
   finish(op);
 }
@@ -221,29 +226,35 @@ void NetTier::swap_headers(const Op& op, int to, int from) {
   wire_.recv(global(from), &theirs, sizeof(OpHeader), [this, &op, &theirs, from] { hear(op, theirs, from); });
 }
 
-// Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in multiport
-// message-passing systems", IEEE TPDS 1997, section 3. Headers are compared along a ring, so that ranks that called
-// different operations are found wherever they are.
+// Where a power of two of ranks meet, each time with the partner of double_up(), so that ranks of which some relay and
+// some double, since their types differ, find that out in the step in which they meet. Else along a ring: Bruck, Ho,
+// Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in multiport message-passing systems",
+// IEEE TPDS 1997, section 3. Either way ranks that called different operations are found wherever they are.
+NetTier::Hop NetTier::hop(int distance) const {
+  if (!power_of_two()) return {after(size() - distance), after(distance), me_, std::min(distance, size() - distance)};
+  const int partner = me_ ^ distance;
+  return {partner, partner, me_ & -distance, distance};
+}
+
 void NetTier::relay(const Op& op, const void* in, std::byte* incoming, std::size_t bytes) {
   for (int distance = 1; distance < size(); distance *= 2) {
-    const int from = after(distance);
-    const int to = after(size() - distance);
-    // Besides its own message: what the steps before this one brought, the last step only what is still missing.
-    const std::size_t relayed = static_cast<std::size_t>(std::min(distance, size() - distance) - 1) * bytes;
-    std::byte* theirs = incoming + static_cast<std::size_t>(distance - 1) * bytes;
-    swap_headers(op, to, from);
-    wire_.send(global(to), in, bytes);
-    wire_.send(global(to), incoming, relayed);
-    wire_.recv(global(from), theirs, bytes);
-    wire_.recv(global(from), theirs + bytes, relayed);
+    const Hop now = hop(distance);
+    const int first_of_theirs = power_of_two() ? now.from & -distance : now.from;
+    swap_headers(op, now.to, now.from);
+    for (int k = 0; k < now.blocks; ++k) {
+      const int sent = (now.first + k) % size();
+      const int received = (first_of_theirs + k) % size();
+      wire_.send(global(now.to), sent == me_ ? in : block_of(incoming, sent, bytes), bytes);
+      wire_.recv(global(now.from), block_of(incoming, received, bytes), bytes);
+    }
     finish(op);
   }
 }
 
 // Partial sums travel as wide as they are: types that are summed in wider ones would gain nothing.
 bool NetTier::can_double(const Reduction& reduction) const {
-  const bool power_of_two = (size() & (size() - 1)) == 0;
-  return settings_.relay && power_of_two && size() > 2 && accumulator_of(reduction.in, reduction.op) == reduction.in;
+  return settings_.relay && power_of_two() && size() > 2 && can_reduce(reduction.in, reduction.op) &&
+         accumulator_of(reduction.in, reduction.op) == reduction.in;
 }
 
 // Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 2005, section
@@ -271,14 +282,12 @@ void NetTier::double_up(const Op& op, const void* in, void* out, std::size_t cou
 void NetTier::one_shot(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) {
   if (can_double(reduction)) return double_up(op, in, out, count, reduction);
   const std::size_t bytes = count * size_of(reduction.in);
-  std::byte* incoming = incoming_.at_least(bytes * static_cast<std::size_t>(size() - 1));
+  std::byte* const incoming = incoming_.at_least(bytes * static_cast<std::size_t>(size()));
   if (settings_.relay)
     relay(op, in, incoming, bytes);
   else
     swap_all(op, in, incoming, bytes);
-  sources_[static_cast<std::size_t>(me_)] = in;
-  for (int k = 1; k < size(); ++k)
-    sources_[static_cast<std::size_t>(after(k))] = incoming + static_cast<std::size_t>(k - 1) * bytes;
+  for (int r = 0; r < size(); ++r) sources_[static_cast<std::size_t>(r)] = r == me_ ? in : block_of(incoming, r, bytes);
   if (count > 0) reduce_in_pairs(out, sources_.data(), size(), count, reduction);
 }
 

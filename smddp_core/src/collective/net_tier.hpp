@@ -77,9 +77,18 @@ class NetTier final : public Tier {
   void post_headers(const Op& op);
   void send_pieces(int r, const void* data, std::size_t bytes);
   void recv_pieces(int r, void* data, std::size_t bytes, std::size_t& arrived);
-  /// Everybody's message of `bytes` into `incoming`, that of rank after(k) at (k-1) x bytes: from each rank straight,
-  /// or by way of others, which takes more steps and fewer messages.
+  /// Everybody's message of `bytes` into `incoming`, that of rank r at r x bytes but for this rank's own: from each
+  /// rank straight, or by way of others, which takes more steps and fewer messages.
   void swap_all(const Op& op, const void* in, std::byte* incoming, std::size_t bytes);
+  /// A step of relay(): `blocks` ranks' messages from that of rank `first` on go to `to`, as many come from `from`.
+  struct Hop {
+    int to;
+    int from;
+    int first;
+    int blocks;
+  };
+  Hop hop(int distance) const;
+  bool power_of_two() const { return (size() & (size() - 1)) == 0; }
   void relay(const Op& op, const void* in, std::byte* incoming, std::size_t bytes);
   /// Sends this rank's header to `to` and compares that of `from`.
   void swap_headers(const Op& op, int to, int from);

@@ -34,8 +34,17 @@ double Trial::Costs::median() const {
   }
 }
 
+// Whether a part of a stretch is over. By time as well: trials of operations of few microseconds would else cost a
+// hundredth of them, and cores do not change places so often.
+bool Trial::rested(double part) const {
+  const bool first = usual_ == 0;
+  const double due = kLongestSeconds * stretch_ / kLongestStretch;
+  return stretch_ - left_ >= part * stretch_ && (first || since_ >= part * due);
+}
+
 int Trial::plan() {
-  if (--left_ > 0) return planned_;
+  --left_;
+  if (planned_ == chosen_ ? !rested(1) : left_ > 0) return planned_;
   planned_ = (planned_ + 1) % ways_;
   left_ = kBurst;
   if (planned_ == chosen_)
@@ -43,12 +52,6 @@ int Trial::plan() {
   else
     costs_[static_cast<std::size_t>(planned_)] = {};
   return planned_;
-}
-
-// Trials of operations of few microseconds would cost a hundredth of them, and cores do not change places so often.
-int Trial::longest_stretch() const {
-  constexpr double kMost = 1e6;
-  return std::max(kLongestStretch, static_cast<int>(std::min(kLongestSeconds / seconds_, kMost)));
 }
 
 // All others had their turn.
@@ -60,15 +63,16 @@ void Trial::choose() {
     chosen_ = planned_ = best;
     stretch_ = kFirstStretch;
   } else {
-    stretch_ = std::min(2 * stretch_, longest_stretch());
+    stretch_ = std::min(2 * stretch_, kLongestStretch);
   }
   left_ = stretch_;
+  since_ = 0;
   usual_ = cost_of(chosen_);
 }
 
 void Trial::took(double seconds, std::size_t bytes) {
   costs_[static_cast<std::size_t>(way_)].add(seconds / static_cast<double>(bytes));
-  if (way_ == chosen_) seconds_ = seconds;
+  since_ += seconds;
   if (way_ != planned_) return;
   const double now = cost_of(way_);
   if (planned_ != chosen_) {
@@ -76,7 +80,10 @@ void Trial::took(double seconds, std::size_t bytes) {
   } else if (usual_ > 0) {
     // Not too often: costs vary by themselves, too (an eighth of the stretch instead of half of it: 16 KiB between 4
     // hosts 222 us instead of 210).
-    if (now > kChanged * usual_ && stretch_ - left_ >= stretch_ / 2) left_ = 1;
+    if (now > kChanged * usual_ && rested(0.5)) {
+      left_ = 1;
+      since_ = std::numeric_limits<double>::max();
+    }
     usual_ = std::min(usual_, now);
   }
 }

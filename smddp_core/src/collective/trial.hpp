@@ -20,8 +20,8 @@ class Trial {
   static constexpr int kMostWays = 3;
   /// Operations in a row of a way that is tried. The last is not timed before the next are planned.
   static constexpr int kBurst = 4;
-  /// Operations of the chosen way between two rounds of trials of the others: at first, and at most; more of them where
-  /// they take less time than this.
+  /// Operations of the chosen way between two rounds of trials of the others: at first, and at most. They take at least
+  /// kLongestSeconds together, or as much less as they are fewer than the most.
   static constexpr int kFirstStretch = 48;
   static constexpr int kLongestStretch = 384;
   static constexpr double kLongestSeconds = 0.05;
@@ -57,7 +57,7 @@ class Trial {
 
   double cost_of(int way) const { return costs_[static_cast<std::size_t>(way)].median(); }
   void choose();
-  int longest_stretch() const;
+  bool rested(double part) const;
 
   int ways_;
   int way_ = 0;
@@ -65,8 +65,8 @@ class Trial {
   int planned_ = 0;    // the way planned for now
   int left_ = kBurst;  // operations to plan so
   int stretch_ = kFirstStretch / 2;
-  double seconds_ = 0;  // of the last operation that went the chosen way
-  double usual_ = 0;    // what the chosen way cost when it was chosen, or less. 0: not known
+  double since_ = 0;  // seconds that operations took since others were tried
+  double usual_ = 0;  // what the chosen way cost when it was chosen, or less. 0: not known
   std::array<Costs, kMostWays> costs_;
 };
 

@@ -150,9 +150,7 @@ void Control::look() {
 // A peer delegated its n-th operation before it came to ours of number place.issued, which this rank came to with
 // fewer delegated: one of the two calls is in another order there than here.
 void Control::compare_order() {
-  Place place;
-  place.issued = issued_.load(std::memory_order_acquire);
-  place.delegated = delegated_.load(std::memory_order_relaxed);
+  const Place place{issued_.load(std::memory_order_relaxed), delegated_};
   if (place.issued == 0) return;
   for (auto& [rank, peer] : peers_)
     for (const Notice& note : peer.delegated)
@@ -196,11 +194,16 @@ void Control::check() {
 }
 
 void Control::check_now_and_then(Deadline::Clock::time_point now, const Place& place) {
-  delegated_.store(place.delegated, std::memory_order_relaxed);
-  issued_.store(place.issued, std::memory_order_release);
-  if (!raised_ && now - looked_.load(std::memory_order_relaxed) < kLookInterval) return;
+  const bool recent = now - looked_.load(std::memory_order_relaxed) < kLookInterval;
+  // Read without the lock: only operations write it, one at a time.
+  if (place.delegated == delegated_ && recent && !raised_) {
+    issued_.store(place.issued, std::memory_order_relaxed);
+    return;
+  }
   const std::lock_guard<std::mutex> lock(mutex_);
-  look();
+  issued_.store(place.issued, std::memory_order_relaxed);
+  delegated_ = place.delegated;
+  if (!recent) look();
   if (raised_) throw_error(kind_, message_);
 }
 

@@ -116,10 +116,10 @@ class Control {
   ErrorKind kind_ = ErrorKind::system;
   std::string message_;
   Awaited awaited_;
-  // Place of the operation that this rank is in, set without the lock. Both only grow, and `delegated_` is written
-  // first and read last: a thread that looks in between finds too many delegated, which accuses nobody.
+  // Place of the operation that this rank is in. With the lock held, both belong together: `delegated_` changes under
+  // it alone, and only `issued_` does not need it.
   std::atomic<std::uint64_t> issued_{0};
-  std::atomic<std::uint64_t> delegated_{0};
+  std::uint64_t delegated_ = 0;
   std::map<std::uint64_t, std::string> own_delegated_;  // titles of the last ones
 };
 
