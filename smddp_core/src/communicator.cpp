@@ -28,6 +28,7 @@ class Communicator::Impl {
 
   ~Impl() {
     if (birthplace_.here()) {
+      leave(place_.delegated);
       write_stats();
       return;
     }
@@ -88,11 +89,36 @@ class Communicator::Impl {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (first_cause_) std::rethrow_exception(first_cause_);
   }
-  void check_peers() const {
+  void check_peers(const std::string& title) const {
     check();
-    if (alone()) return;
-    const auto lost = links_.control->lost();
-    if (lost) throw PeerError(links_.topology.who({lost->first}) + " " + loss_text(lost->second));
+    if (!alone()) require_none(title, links_.control->lost());
+  }
+  void check_alive(const std::string& title, std::uint64_t delegated) const {
+    check();
+    if (!alone()) require_none(title, links_.control->gone(delegated));
+  }
+  std::vector<int> absent(std::uint64_t delegated) const {
+    return alone() ? std::vector<int>() : links_.control->absent(delegated);
+  }
+  std::string waiting_for() const {
+    if (alone()) return "";
+    const Awaited awaited = links_.control->awaited();
+    return awaited.sequence == sequence_ && !awaited.ranks.empty() ? links_.topology.who(awaited.ranks) : "";
+  }
+  void leave(std::uint64_t delegated) {
+    if (!alone() && birthplace_.here() && !left_.exchange(true)) links_.control->leave({sequence_, delegated});
+  }
+  [[noreturn]] void give_up(const Error& cause) {
+    if (!alone()) links_.control->raise(cause.kind(), cause.what());
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!first_cause_) {
+      try {
+        throw_error(cause.kind(), cause.what() + dump_flight_recorder(links_.env, source()));
+      } catch (...) {
+        first_cause_ = std::current_exception();
+      }
+    }
+    std::rethrow_exception(first_cause_);
   }
   bool failed() const {
     if (!alone()) return links_.control->raised();
@@ -114,6 +140,13 @@ class Communicator::Impl {
   }
 
  private:
+  void require_none(const std::string& title, const std::optional<std::pair<int, int>>& lost) const {
+    if (!lost) return;
+    PeerError error(title + ": " + links_.topology.who({lost->first}) + " " + loss_text(lost->second));
+    error.set_ranks({lost->first});
+    throw error;
+  }
+
   ReportSource source() const {
     if (alone()) return {options_.name, links_.topology, recorder_, "", {}};
     return {options_.name, links_.topology, recorder_, links_.control->reason(), links_.control->awaited()};
@@ -142,6 +175,7 @@ class Communicator::Impl {
   Place place_;  // of the operation that runs or comes next
   std::atomic<std::uint64_t> sequence_{0};
   std::atomic<bool> stats_written_{false};
+  std::atomic<bool> left_{false};
 };
 
 namespace {
@@ -230,7 +264,14 @@ bool Communicator::failed() const { return impl_->failed(); }
 std::string Communicator::stats() const { return impl_->stats(); }
 std::string Communicator::flight_recorder() const { return impl_->flight_recorder(); }
 void Communicator::add_exposed(OpKind kind, std::chrono::nanoseconds time) { impl_->add_exposed(kind, time); }
-void Communicator::check_peers() const { impl_->check_peers(); }
+void Communicator::check_peers(const std::string& title) const { impl_->check_peers(title); }
+void Communicator::check_alive(const std::string& title, std::uint64_t delegated) const {
+  impl_->check_alive(title, delegated);
+}
+std::vector<int> Communicator::absent(std::uint64_t delegated) const { return impl_->absent(delegated); }
+std::string Communicator::waiting_for() const { return impl_->waiting_for(); }
+void Communicator::fail(const Error& cause) { impl_->give_up(cause); }
+void Communicator::leave(std::uint64_t delegated) { impl_->leave(delegated); }
 void Communicator::set_place(std::uint64_t issued, std::uint64_t delegated, bool blocking) {
   impl_->set_place(issued, delegated, blocking);
 }

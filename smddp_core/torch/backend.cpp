@@ -70,6 +70,10 @@ Backend::~Backend() {
     live().backends.erase(this);
   }
   stop();
+  if (birthplace_.here()) return;
+  // In the child of a fork the others' threads do not exist, and their destructors would wait for them.
+  fallback_.release();
+  device_fallback_.release();
 }
 
 void Backend::stop_all() {
@@ -91,6 +95,10 @@ void Backend::stop() {
     communicator_->abort("rank " + std::to_string(getRank()) + " left the group during " +
                          std::to_string(communicator_->sequence()) + "th operation");
   queue_.drain();
+  {
+    const std::lock_guard<std::mutex> lock(issue_mutex_);
+    communicator_->leave(delegated_count_);
+  }
   // What the fallback still waits for in a dead group would keep this process until its timeout.
   if (communicator_->failed() && fallback_) abort_of(*fallback_, 0);
   communicator_->write_stats();
@@ -99,6 +107,7 @@ void Backend::stop() {
 void Backend::shutdown() {
   const GilRelease release;
   stop();
+  if (!birthplace_.here()) return;
   shutdown_of(*fallback_, 0);
   if (device_fallback_) shutdown_of(*device_fallback_, 0);
 }

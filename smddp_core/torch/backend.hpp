@@ -185,7 +185,7 @@ class Backend final : public BackendBase {
   template <class Opts>
   Opts with_timeout(Opts opts) const;
   template <class Call>
-  WorkPtr delegate(c10d::OpType op, const char* title, const Tensors& tensors, Call call);
+  WorkPtr delegate(c10d::OpType op, const char* title, const Tensors& tensors, Call call, int peer = -1);
   WorkPtr as_one(std::vector<WorkPtr> works) const;
   void remember(const WorkPtr& work);
   std::vector<WorkPtr> delegated_collectives();

@@ -5,31 +5,30 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
-#include <thread>
+#include <string>
 #include <utility>
+
+#include "p2p_watch.hpp"
+#include "smddp/errors.hpp"
 
 namespace smddp::torch_binding {
 namespace {
 
-// The fallback notices a closed connection at about the time the control plane does; give that one as long to say why.
-constexpr std::chrono::milliseconds kCausePatience{500};
-
 constexpr std::chrono::milliseconds kLookInterval{20};
 
-void raise_cause(const Communicator& communicator) {
-  const auto until = std::chrono::steady_clock::now() + kCausePatience;
-  do {
-    communicator.check_peers();
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  } while (std::chrono::steady_clock::now() < until);
-}
+// The caller's limit is over: the operation goes on, and the group lives.
+class OutOfPatience : public TimeoutError {
+  using TimeoutError::TimeoutError;
+};
 
 }  // namespace
 
 DelegatedWork::DelegatedWork(int rank, c10d::OpType op, const char* title, const std::vector<at::Tensor>& inputs,
-                             c10::intrusive_ptr<WorkBase> work, std::shared_ptr<Communicator> communicator)
+                             c10::intrusive_ptr<WorkBase> work, Delegated operation,
+                             std::shared_ptr<Communicator> communicator)
     : WorkBase(rank, op, title, inputs),
       work_(std::move(work)),
+      operation_(std::move(operation)),
       communicator_(std::move(communicator)),
       on_host_(!inputs.empty() && inputs[0].is_cpu()) {}
 
@@ -49,8 +48,10 @@ void DelegatedWork::wait_or_fail(std::chrono::milliseconds timeout) {
   const auto start = std::chrono::steady_clock::now();
   std::unique_lock<std::mutex> lock(signal->mutex);
   while (!signal->done.wait_for(lock, kLookInterval, [&] { return signal->is_done; })) {
-    communicator_->check();
-    if (timeout != kNoTimeout && std::chrono::steady_clock::now() - start > timeout) return;
+    communicator_->check_alive(operation_.name, operation_.number);
+    if (timeout != kNoTimeout && std::chrono::steady_clock::now() - start > timeout)
+      throw OutOfPatience(operation_.name + ": not done after " + std::to_string(timeout.count()) +
+                          " ms, the limit of this wait(); it goes on");
   }
 }
 
@@ -74,17 +75,30 @@ void DelegatedWork::abort() { work_->abort(); }
 c10::intrusive_ptr<c10::ivalue::Future> DelegatedWork::getFuture() { return work_->getFuture(); }
 uint64_t DelegatedWork::getSequencenumber() const { return sequence_of(*work_, 0); }
 
+bool DelegatedWork::wait_on_host(std::chrono::milliseconds timeout) {
+  // Work between two ranks cannot tell when it is done.
+  if (!c10d::isP2POp(opType_)) {
+    if (!work_->isCompleted()) wait_or_fail(timeout);
+    return work_->wait();
+  }
+  const P2pWatch watch(*work_, *communicator_, operation_.name);
+  const bool done = work_->wait(timeout);
+  if (watch.aborted()) communicator_->check_alive(operation_.name, 0);
+  return done;
+}
+
 bool DelegatedWork::wait(std::chrono::milliseconds timeout) {
   try {
-    // Work on a device is not waited for by the host, and that between two ranks cannot tell when it is done.
-    if (on_host_ && !c10d::isP2POp(opType_) && !work_->isCompleted()) wait_or_fail(timeout);
-    const bool done = work_->wait(timeout);
+    // Work on a device is not waited for by the host.
+    const bool done = on_host_ ? wait_on_host(timeout) : work_->wait(timeout);
     finish();
     return done;
-  } catch (...) {
-    finish(std::current_exception());
-    raise_cause(*communicator_);
+  } catch (const OutOfPatience&) {
     throw;
+  } catch (...) {
+    const std::exception_ptr theirs = std::current_exception();
+    finish(theirs);
+    rethrow_as_ours(theirs, operation_, *communicator_);
   }
 }
 

@@ -6,16 +6,17 @@
 #include <vector>
 
 #include "compat.hpp"
+#include "delegated_failure.hpp"
 #include "smddp/communicator.hpp"
 
 namespace smddp::torch_binding {
 
-/// An operation of the fallback. The profiler sees it as smddp's, from issue to completion, and when it fails because a
-/// peer went away, wait() raises the core's error, which says which peer, instead of the fallback's.
+/// An operation of the fallback. The profiler sees it as smddp's, from issue to completion. Whoever waits for it hears
+/// of what ends the group meanwhile, and of a rank's death, and a failure of the fallback's ends the group.
 class DelegatedWork final : public WorkBase {
  public:
   DelegatedWork(int rank, c10d::OpType op, const char* title, const std::vector<at::Tensor>& inputs,
-                c10::intrusive_ptr<WorkBase> work, std::shared_ptr<Communicator> communicator);
+                c10::intrusive_ptr<WorkBase> work, Delegated operation, std::shared_ptr<Communicator> communicator);
 
   // No `override`: see backend.hpp.
   bool isCompleted();
@@ -33,9 +34,11 @@ class DelegatedWork final : public WorkBase {
   static void watch(const c10::intrusive_ptr<DelegatedWork>& self);
 
  private:
+  bool wait_on_host(std::chrono::milliseconds timeout);
   void wait_or_fail(std::chrono::milliseconds timeout);
 
   const c10::intrusive_ptr<WorkBase> work_;
+  const Delegated operation_;
   const std::shared_ptr<Communicator> communicator_;
   const bool on_host_;
 };

@@ -1,5 +1,7 @@
 // Operations that the core does not have: another back end of the same ranks carries them out, within the group.
 #include <algorithm>
+#include <string>
+#include <utility>
 
 #include "backend.hpp"
 #include "delegated_work.hpp"
@@ -42,14 +44,25 @@ Opts Backend::with_timeout(Opts opts) const {
 }
 
 template <class Call>
-Backend::WorkPtr Backend::delegate(c10d::OpType op, const char* title, const Tensors& tensors, Call call) {
-  BackendBase& other = fallback_for(tensors, title);
+Backend::WorkPtr Backend::delegate(c10d::OpType op, const char* title, const Tensors& tensors, Call call, int peer) {
+  Delegated operation{name_in(title), 0, peer};
+  BackendBase& other = fallback_for(tensors, operation.name.c_str());
+  const bool on_host = &other == fallback_.get();
   // Not for NCCL, whose calls are to cost the host as little as they can.
-  if (!c10d::isP2POp(op) && &other == fallback_.get()) {
+  if (!c10d::isP2POp(op) && on_host) {
     const std::lock_guard<std::mutex> lock(issue_mutex_);
-    communicator_->delegate(issued_, ++delegated_count_, title);
+    operation.number = ++delegated_count_;
+    communicator_->delegate(issued_, operation.number, title);
   }
-  auto work = c10::make_intrusive<DelegatedWork>(getRank(), op, title, tensors, call(other), communicator_);
+  WorkPtr theirs;
+  try {
+    theirs = call(other);
+  } catch (...) {
+    if (on_host) rethrow_as_ours(std::current_exception(), operation, *communicator_);
+    throw;
+  }
+  auto work = c10::make_intrusive<DelegatedWork>(getRank(), op, title, tensors, std::move(theirs), std::move(operation),
+                                                 communicator_);
   DelegatedWork::watch(work);
   remember(work);
   return collect(work);
@@ -167,13 +180,15 @@ Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d
 }
 
 Backend::WorkPtr Backend::send(Tensors& tensors, int destination, int tag) {
-  return delegate(c10d::OpType::SEND, "smddp:send", tensors,
-                  [&](BackendBase& other) { return other.send(tensors, destination, tag); });
+  return delegate(
+      c10d::OpType::SEND, "smddp:send", tensors,
+      [&](BackendBase& other) { return other.send(tensors, destination, tag); }, destination);
 }
 
 Backend::WorkPtr Backend::recv(Tensors& tensors, int source, int tag) {
-  return delegate(c10d::OpType::RECV, "smddp:recv", tensors,
-                  [&](BackendBase& other) { return other.recv(tensors, source, tag); });
+  return delegate(
+      c10d::OpType::RECV, "smddp:recv", tensors, [&](BackendBase& other) { return other.recv(tensors, source, tag); },
+      source);
 }
 
 Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
@@ -184,7 +199,7 @@ Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
 // gloo's names the ranks that did not come, which is all it is for. Python's dist.monitored_barrier() insists on a
 // group whose name is gloo; the group's own method gets here.
 void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
-  fallback_for({}, "smddp:monitored_barrier").monitoredBarrier(opts, wait_all_ranks);
+  fallback_for({}, "monitored_barrier").monitoredBarrier(opts, wait_all_ranks);
 }
 
 }  // namespace smddp::torch_binding

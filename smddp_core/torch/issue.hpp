@@ -44,7 +44,7 @@ Backend::Issue Backend::issue_of(c10d::OpType op, const char* title, TensorList 
 
 template <class Body>
 Backend::WorkPtr Backend::issue(const Issue& what, Body body) {
-  refuse_after_fork(what.title);
+  refuse_after_fork(name_in(what.title));
   std::shared_ptr<DeviceCall> device;
   if (what.device) device = std::make_shared<DeviceCall>(streams_.of(*what.device));
   // Number and place in the queue must agree.

@@ -6,6 +6,7 @@
 #include <c10/core/StreamGuard.h>
 
 #include <chrono>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -21,6 +22,12 @@
 #include "smddp/errors.hpp"
 
 namespace smddp::torch_binding {
+
+/// An operation's name in its title for the profiler, "smddp:all_reduce".
+inline const char* name_in(const char* title) {
+  const char* const colon = std::strchr(title, ':');
+  return colon ? colon + 1 : title;
+}
 
 /// The two faces of an operation are completed separately: wait() returns as soon as the operation is done, then the
 /// future is completed, which runs its callbacks. They may issue collectives and wait for them, as DDP's PowerSGD hook
@@ -75,6 +82,7 @@ class Work final : public WorkBase {
   void time_waits(std::shared_ptr<Communicator> communicator, const std::string& title) {
     communicator_ = std::move(communicator);
     kind_ = kind_of(title);
+    title_ = name_in(title.c_str());
   }
 
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() {
@@ -134,7 +142,12 @@ class Work final : public WorkBase {
       return done;
     } catch (...) {
       blocked();
-      throw;
+      if (timeout == kNoTimeout || isCompleted()) throw;
+      // torch's words name neither the operation nor the rank. It goes on, and the group lives.
+      const std::string missing = communicator_->waiting_for();
+      throw TimeoutError(title_ + ": not done after " + std::to_string(timeout.count()) +
+                         " ms, the limit of this wait(); it goes on" +
+                         (missing.empty() ? "" : ", waiting for " + missing));
     }
   }
 
@@ -179,6 +192,7 @@ class Work final : public WorkBase {
   int depth_;
   std::shared_ptr<Communicator> communicator_;
   OpKind kind_ = OpKind::barrier;
+  std::string title_;
   std::mutex future_mutex_;
   bool done_ = false;  // error_ is final
   bool born_complete_ = false;

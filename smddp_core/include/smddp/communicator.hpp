@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "smddp/env.hpp"
+#include "smddp/errors.hpp"
 #include "smddp/residual.hpp"
 #include "smddp/store.hpp"
 #include "smddp/topology.hpp"
@@ -96,9 +97,28 @@ class Communicator {
   /// Appends stats() to Env::stats_file, the first time it is called. The destructor does it at the latest.
   void write_stats();
 
-  /// check(), and throws a PeerError when a rank is gone. For the other library's operations: they may have failed for
-  /// that reason. Any thread.
-  void check_peers() const;
+  /// check(), and throws a PeerError when a rank is gone. For the other library's operations, `title` among them: they
+  /// may have failed for that reason. Any thread.
+  void check_peers(const std::string& title) const;
+
+  /// check(), and throws a PeerError when a rank died, or left before `title`, the `delegated`-th of the other
+  /// library's operations (0: one that not all ranks take part in), although that may wait for others. Any thread.
+  void check_alive(const std::string& title, std::uint64_t delegated) const;
+
+  /// The ranks that have not come to the `delegated`-th of the other library's operations, as far as this one knows.
+  /// Any thread.
+  std::vector<int> absent(std::uint64_t delegated) const;
+
+  /// The ranks that the operation of ours under way has been waiting for, with their hosts; "" for none. Any thread.
+  std::string waiting_for() const;
+
+  /// Ends the group with an error of the other library's operations, as with one of ours. @throws what ended it first.
+  /// Not while this thread is in an operation of ours.
+  [[noreturn]] void fail(const Error& cause);
+
+  /// Tells the other ranks that this one calls no more operations; `delegated` of the other library's are done. A
+  /// connection that closes without this is taken for a death.
+  void leave(std::uint64_t delegated);
 
   /// Number of the last operation started.
   std::uint64_t sequence() const;

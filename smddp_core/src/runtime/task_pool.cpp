@@ -18,7 +18,12 @@ TaskPool::TaskPool(int threads, const char* name) {
   }
 }
 
-TaskPool::~TaskPool() { drain(); }
+TaskPool::~TaskPool() {
+  drain();
+  if (birthplace_.here()) return;
+  static_cast<void>(ready_.release());
+  static_cast<void>(idle_.release());
+}
 
 void TaskPool::run_on(const std::vector<int>& cpus) {
   cpu_set_t set;
@@ -37,7 +42,7 @@ void TaskPool::post(std::function<void()> task) {
     if (closing_) return;
     tasks_.push_back(std::move(task));
   }
-  ready_.notify_one();
+  ready_->notify_one();
 }
 
 void TaskPool::drain() {
@@ -50,7 +55,7 @@ void TaskPool::drain() {
     const std::lock_guard<std::mutex> lock(mutex_);
     closing_ = true;
   }
-  ready_.notify_all();
+  ready_->notify_all();
   for (std::thread& thread : threads_)
     if (thread.joinable()) thread.join();
 }
@@ -67,13 +72,13 @@ void TaskPool::leave() {
   const std::lock_guard<std::mutex> lock(mutex_);
   entered_ = false;
   --running_;
-  if (tasks_.empty()) idle_.notify_all();
-  if (closing_ || !tasks_.empty()) ready_.notify_all();
+  if (tasks_.empty()) idle_->notify_all();
+  if (closing_ || !tasks_.empty()) ready_->notify_all();
 }
 
 bool TaskPool::wait_idle(std::chrono::milliseconds patience) {
   std::unique_lock<std::mutex> lock(mutex_);
-  return idle_.wait_for(lock, patience, [&] { return tasks_.empty() && running_ == 0; });
+  return idle_->wait_for(lock, patience, [&] { return tasks_.empty() && running_ == 0; });
 }
 
 void TaskPool::work() {
@@ -81,7 +86,7 @@ void TaskPool::work() {
     std::function<void()> task;
     {
       std::unique_lock<std::mutex> lock(mutex_);
-      ready_.wait(lock, [&] { return !entered_ && (closing_ || !tasks_.empty()); });
+      ready_->wait(lock, [&] { return !entered_ && (closing_ || !tasks_.empty()); });
       if (tasks_.empty()) return;
       task = std::move(tasks_.front());
       tasks_.pop_front();
@@ -90,7 +95,7 @@ void TaskPool::work() {
     task();
     task = nullptr;  // what it holds on to is let go before the pool counts as idle
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (--running_ == 0 && tasks_.empty()) idle_.notify_all();
+    if (--running_ == 0 && tasks_.empty()) idle_->notify_all();
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -51,9 +52,10 @@ class TaskPool {
 
   const Birthplace birthplace_;
   std::mutex mutex_;
-  std::condition_variable ready_;
   std::deque<std::function<void()>> tasks_;
-  std::condition_variable idle_;
+  // Leaked in the child of a fork: to destroy one waits for those who wait on it, which are not there.
+  std::unique_ptr<std::condition_variable> ready_ = std::make_unique<std::condition_variable>();
+  std::unique_ptr<std::condition_variable> idle_ = std::make_unique<std::condition_variable>();
   int running_ = 0;
   bool closing_ = false;
   bool entered_ = false;  // by a caller's thread: the pool's own threads stand back

@@ -341,7 +341,7 @@ void Arena::sleep_until(const Op& op, int local_rank, Phase phase, std::uint64_t
     theirs.sleepers.fetch_sub(1, std::memory_order_seq_cst);
     if (reached()) return;
     control_->set_awaited(op.header.sequence, behind(phase, number));
-    control_->check();
+    control_->check(op);
     if (control_->closed(rank)) {
       // It may have finished its part of the operation and left in good order between the two looks.
       if (reached()) return;

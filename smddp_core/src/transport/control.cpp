@@ -25,6 +25,9 @@ constexpr int kMostOnTheWay = 8 * 1024;
 // How long blame() waits for answers: a rank that waits looks at its control plane many times in this time.
 constexpr std::chrono::milliseconds kAnswerPatience{300};
 
+// A process that ends without a farewell may have done its part: what it has sent is given so long to arrive.
+constexpr std::chrono::seconds kGrace{2};
+
 int bytes_on_the_way(const Socket& socket) {
   int bytes = 0;
   return ::ioctl(socket.fd(), SIOCOUTQ, &bytes) == 0 ? bytes : 0;
@@ -108,11 +111,15 @@ void Control::take(int rank, Peer& peer, const Notice& notice) {
       if (peer.delegated.size() > kMostNotes) peer.delegated.pop_front();
       compare_titles(rank, notice);
       break;
+    case Notice::Type::farewell:
+      peer.left = notice.place;
+      break;
   }
 }
 
 void Control::close(Peer& peer, int error_number) {
   peer.closed = true;
+  peer.closed_at = Deadline::Clock::now();
   peer.error_number = error_number;
   ::epoll_ctl(readable_.fd(), EPOLL_CTL_DEL, peer.socket.fd(), nullptr);
 }
@@ -191,6 +198,46 @@ void Control::check() {
   look();
   compare_order();
   if (raised_) throw_error(kind_, message_);
+}
+
+bool Control::died(const Peer& peer) const {
+  return peer.closed && !peer.left && Deadline::Clock::now() - peer.closed_at > kGrace;
+}
+
+void Control::check(const Op& op) {
+  check();
+  std::optional<std::pair<int, int>> missing;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [rank, peer] : peers_)
+      if (died(peer) || (peer.left && peer.left->issued < op.header.sequence)) missing = {rank, peer.error_number};
+  }
+  if (missing) throw_peer_closed(op, missing->first, missing->second);
+}
+
+std::optional<std::pair<int, int>> Control::gone(std::uint64_t delegated) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [rank, peer] : peers_)
+    if (died(peer) || (peer.left && peer.left->delegated < delegated)) return std::make_pair(rank, peer.error_number);
+  return std::nullopt;
+}
+
+std::vector<int> Control::absent(std::uint64_t delegated) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<int> ranks;
+  for (const auto& [rank, peer] : peers_) {
+    const auto came = [&](const Notice& note) { return note.place.delegated >= delegated; };
+    if (std::none_of(peer.delegated.begin(), peer.delegated.end(), came)) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+void Control::leave(const Place& place) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Notice notice;
+  notice.type = Notice::Type::farewell;
+  notice.place = place;
+  for (auto& [rank, peer] : peers_) send(peer, notice);
 }
 
 void Control::check_now_and_then(Deadline::Clock::time_point now, const Place& place) {

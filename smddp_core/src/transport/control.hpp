@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "op.hpp"
 #include "smddp/deadline.hpp"
 #include "smddp/errors.hpp"
 #include "transport/connect.hpp"
@@ -37,6 +38,20 @@ class Control {
 
   /// Throws the recorded reason, if any; reads what peers sent first. Any thread.
   void check();
+
+  /// check(), and throws a PeerError when a rank is gone that has not done its part of `op`, although it may be another
+  /// than the one this rank waits for: nobody can finish without it.
+  void check(const Op& op);
+
+  /// A rank that died, and the errno value of its connection; or that left before the `delegated`-th operation that
+  /// others carry out. As of the last check(). Any thread.
+  std::optional<std::pair<int, int>> gone(std::uint64_t delegated) const;
+
+  /// Of the peers, those that have not come to the `delegated`-th operation that others carry out. Any thread.
+  std::vector<int> absent(std::uint64_t delegated) const;
+
+  /// Tells the peers that this rank leaves, with all operations up to `place` done.
+  void leave(const Place& place);
 
   /// check(), but looks at the sockets only if the last look is more than a millisecond old at `now`: a system call
   /// costs as much as a small operation. A rank that comes late, which must learn of a dead group, still looks.
@@ -87,7 +102,9 @@ class Control {
     Socket socket;
     NoticeReader reader;
     bool closed = false;
+    Deadline::Clock::time_point closed_at{};
     int error_number = 0;
+    std::optional<Place> left;  // in good order, having done so much
     std::optional<Awaited> answer;
     std::deque<Notice> delegated;  // notes that may contradict what comes here
     std::string unsent;            // what the socket's buffer had no room for
@@ -103,6 +120,7 @@ class Control {
   void forget_awaited();
   void compare_order();
   void compare_titles(int rank, const Notice& note);
+  bool died(const Peer& peer) const;
   bool all_answered(const std::vector<int>& asked) const;
 
   const int rank_;

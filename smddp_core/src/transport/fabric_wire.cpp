@@ -257,7 +257,7 @@ void FabricWire::check_waiting(const Op& op, bool urgent) {
   const auto now = Clock::now();
   if (!urgent && now - checked_ < kCheckEvery && !control_.raised()) return;
   checked_ = now;
-  control_.check();
+  control_.check(op);
   const std::vector<int> waiting = pending();
   control_.set_awaited(op.header.sequence, waiting);
   for (const int rank : waiting) {

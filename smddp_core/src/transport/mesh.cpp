@@ -262,7 +262,7 @@ void Mesh::wait(const Op& op) {
   if (ready == 0) control_.set_awaited(op.header.sequence, unfinished());
   const auto woken = [](const pollfd& entry) { return entry.revents != 0; };
   const auto control_begin = entries_.begin() + static_cast<std::ptrdiff_t>(polled_.size());
-  if (ready <= 0 || control_.raised() || std::any_of(control_begin, entries_.end(), woken)) control_.check();
+  if (ready <= 0 || control_.raised() || std::any_of(control_begin, entries_.end(), woken)) control_.check(op);
   check_waiting(op);
   if (ready > 0) move_ready(op);
 }

@@ -37,10 +37,12 @@ Awaited awaited_from(const std::string& bytes) {
   return awaited;
 }
 
+bool has_place(Notice::Type type) { return type == Notice::Type::delegated || type == Notice::Type::farewell; }
+
 std::string body_of(const Notice& notice) {
   if (notice.type == Notice::Type::answer) return to_bytes(notice.awaited);
   const std::string text = notice.text.substr(0, kMostNoticeBytes - sizeof(Place));
-  if (notice.type != Notice::Type::delegated) return text;
+  if (!has_place(notice.type)) return text;
   return std::string(reinterpret_cast<const char*>(&notice.place), sizeof(Place)) + text;
 }
 
@@ -62,7 +64,7 @@ std::optional<Notice> NoticeReader::next() {
   if (received_.size() < sizeof(head)) return std::nullopt;
   std::memcpy(&head, received_.data(), sizeof(head));
   const bool known = head.type >= static_cast<std::uint16_t>(Notice::Type::failure) &&
-                     head.type <= static_cast<std::uint16_t>(Notice::Type::delegated);
+                     head.type <= static_cast<std::uint16_t>(Notice::Type::farewell);
   if (!known || head.length > kMostNoticeBytes) throw Error(ErrorKind::system, "an unreadable notice");
   if (received_.size() < sizeof(head) + head.length) return std::nullopt;
   const std::string body = received_.substr(sizeof(head), head.length);
@@ -72,7 +74,7 @@ std::optional<Notice> NoticeReader::next() {
   notice.kind = static_cast<ErrorKind>(head.kind);
   notice.text = body;
   if (notice.type == Notice::Type::answer) notice.awaited = awaited_from(body);
-  if (notice.type == Notice::Type::delegated) {
+  if (has_place(notice.type)) {
     if (body.size() < sizeof(Place)) throw Error(ErrorKind::system, "a note without a place");
     std::memcpy(&notice.place, body.data(), sizeof(Place));
     notice.text = body.substr(sizeof(Place));

@@ -28,6 +28,7 @@ struct Notice {
     query = 2,      ///< Whom do you wait for?
     answer = 3,     ///< For those in awaited. Sent by ranks that are in an operation; the others stay silent.
     delegated = 4,  ///< An operation begins that others carry out: place, and its name in text.
+    farewell = 5,   ///< The rank leaves; operations up to place are done, none follows.
   };
   Type type = Type::failure;
   ErrorKind kind = ErrorKind::system;

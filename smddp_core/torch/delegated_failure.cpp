@@ -1,0 +1,75 @@
+#include "delegated_failure.hpp"
+
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "smddp/errors.hpp"
+
+namespace smddp::torch_binding {
+namespace {
+
+// The fallback notices a closed connection at about the time the control plane does; give that one as long to say why.
+constexpr std::chrono::milliseconds kCausePatience{500};
+
+// gloo's own words, without its source file in brackets and what it adds in later lines.
+std::string plain(const std::string& text) {
+  const std::size_t end = text.find('\n');
+  const std::size_t bracket = text.find("] ");
+  const bool located = !text.empty() && text[0] == '[' && bracket < end;
+  const std::size_t begin = located ? bracket + 2 : 0;
+  return text.substr(begin, end == std::string::npos ? end : end - begin);
+}
+
+bool of_transport(const std::string& text) {
+  return text.find("gloo/transport") != std::string::npos || text.find("Connection") != std::string::npos ||
+         text.find("imed out") != std::string::npos;
+}
+
+void raise_cause(const Delegated& operation, const Communicator& communicator, bool in_time) {
+  const auto until = std::chrono::steady_clock::now() + kCausePatience;
+  do {
+    if (in_time)
+      communicator.check_peers(operation.name);
+    else
+      communicator.check_alive(operation.name, operation.number);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  } while (std::chrono::steady_clock::now() < until);
+}
+
+[[noreturn]] void end_group(const std::string& text, const Delegated& operation, Communicator& communicator) {
+  const bool in_time = text.find("imed out") == std::string::npos;
+  try {
+    raise_cause(operation, communicator, in_time);
+  } catch (const Error& cause) {
+    communicator.fail(cause);
+  }
+  if (in_time) communicator.fail(Error(ErrorKind::system, operation.name + ": " + plain(text)));
+  std::vector<int> missing;
+  if (operation.peer >= 0) missing = {operation.peer};
+  if (operation.number > 0) missing = communicator.absent(operation.number);
+  const std::string who = missing.empty() ? "a rank" : communicator.topology().who(missing);
+  TimeoutError error(operation.name + ": Timed out waiting for " + who + " (gloo: " + plain(text) + ")");
+  error.set_ranks(missing);
+  communicator.fail(error);
+}
+
+}  // namespace
+
+void rethrow_as_ours(const std::exception_ptr& theirs, const Delegated& operation, Communicator& communicator) {
+  std::string text;
+  try {
+    std::rethrow_exception(theirs);
+  } catch (const Error& ours) {
+    // The group has died, or a rank has.
+    communicator.fail(ours);
+  } catch (const std::exception& error) {
+    text = error.what();
+  } catch (...) {
+    throw;
+  }
+  if (of_transport(text)) end_group(text, operation, communicator);
+  std::rethrow_exception(theirs);
+}
+
+}  // namespace smddp::torch_binding

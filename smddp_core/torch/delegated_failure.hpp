@@ -1,0 +1,24 @@
+// What a failure of the fallback's is to us.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <string>
+
+#include "smddp/communicator.hpp"
+
+namespace smddp::torch_binding {
+
+/// An operation that the fallback carries out.
+struct Delegated {
+  std::string name;          ///< "gather"
+  std::uint64_t number = 0;  ///< In the order of the group's calls; 0 for those between two ranks.
+  int peer = -1;             ///< The other rank of those; -1: any, or all.
+};
+
+/// Raises our error in place of the fallback's, and ends the group with it, if the transport failed: one that names the
+/// operation, the rank, its host and the reason. What the fallback says of its arguments is passed on as it is.
+[[noreturn]] void rethrow_as_ours(const std::exception_ptr& theirs, const Delegated& operation,
+                                  Communicator& communicator);
+
+}  // namespace smddp::torch_binding

@@ -1,0 +1,184 @@
+"""Ranks that die, leave or stay away while others wait for somebody else, or in operations that gloo carries out."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from smdistributed.dataparallel import exceptions
+from smdistributed.dataparallel.torch import torch_smddp
+
+
+def failure_of(kind: type[exceptions.SMDDPError], since: float, call: Callable[[], object]) -> None:
+    """Makes the call, which must fail with `kind`, and reports its text and when it came after `since`."""
+    try:
+        call()
+    except exceptions.SMDDPError as error:
+        if type(error) is not kind:
+            raise AssertionError(repr(error)) from error
+        print(json.dumps({"message": str(error), "seconds": time.monotonic() - since}), flush=True)
+        return
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def killed(after: float) -> None:
+    time.sleep(after)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def away() -> None:
+    """In no operation until the others are done."""
+    time.sleep(6)
+    print(json.dumps({"message": "", "seconds": 0}), flush=True)
+
+
+def death_beside_an_absence() -> None:
+    """The last rank is killed, and the one that the others wait for first is in no operation."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    dist.barrier()
+    start = time.monotonic()
+    if rank == 0:
+        return away()
+    if rank == size - 1:
+        killed(0.5)
+    return failure_of(exceptions.SMDDPPeerError, start + 0.5, lambda: dist.all_reduce(torch.ones(4)))
+
+
+def departure_beside_an_absence() -> None:
+    """The same with a rank that leaves in good order, one operation too early."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    dist.barrier()
+    start = time.monotonic()
+    if rank == 0:
+        return away()
+    if rank == size - 1:
+        print(json.dumps({"message": "", "seconds": 0}), flush=True)
+        return None
+    return failure_of(exceptions.SMDDPPeerError, start, lambda: dist.all_reduce(torch.ones(4)))
+
+
+def late_end() -> None:
+    """Ranks that did their part may leave before the others are done."""
+    rank = dist.get_rank()
+    big = torch.ones(1 << 20)
+    for _ in range(3):
+        if rank == 1:
+            time.sleep(0.5)
+        dist.broadcast(big, 0)
+    print(json.dumps({"message": "", "seconds": 0}), flush=True)
+
+
+def receiving(call: Callable[[torch.Tensor], object]) -> Callable[[], None]:
+    def run() -> None:
+        rank, size = dist.get_rank(), dist.get_world_size()
+        dist.barrier()
+        start = time.monotonic()
+        if rank == 1:
+            return away()
+        if rank == size - 1:
+            killed(0.5)
+        return failure_of(exceptions.SMDDPPeerError, start + 0.5, lambda: call(torch.ones(4)))
+
+    return run
+
+
+def abort_while_receiving() -> None:
+    rank = dist.get_rank()
+    dist.barrier()
+    start = time.monotonic()
+    if rank != 0:
+        return away()
+    ours: Any = torch_smddp
+    threading.Timer(0.5, ours.abort).start()
+    return failure_of(exceptions.SMDDPAbortedError, start + 0.5, lambda: dist.recv(torch.ones(4), 1))
+
+
+def silence_in_gather() -> None:
+    """gloo's time-out becomes ours, which names the rank, and ends the group."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    group = dist.new_group(timeout=timedelta(seconds=2))
+    dist.barrier()
+    start = time.monotonic()
+    if rank == size - 1:
+        return away()
+    mine = torch.ones(3)
+    gathered = [torch.ones(3) for _ in range(size)] if rank == 0 else None
+    if rank > 0:
+        # gloo's gather ends for those that have sent.
+        dist.gather(mine, gathered, group=group)
+        start = time.monotonic()
+        time.sleep(3)
+        return failure_of(exceptions.SMDDPTimeoutError, start + 3, lambda: dist.all_reduce(mine, group=group))
+    return failure_of(exceptions.SMDDPTimeoutError, start + 2, lambda: dist.gather(mine, gathered, group=group))
+
+
+def send_to_the_dead() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    dist.barrier()
+    start = time.monotonic()
+    if rank == size - 1:
+        killed(0)
+    time.sleep(1)
+
+    def send() -> None:
+        for _ in range(100):
+            dist.send(torch.ones(1 << 18), size - 1)
+
+    return failure_of(exceptions.SMDDPPeerError, start, send)
+
+
+def limited_wait() -> None:
+    """wait(timeout) that runs out says what is missing, and ends nothing."""
+    rank = dist.get_rank()
+    dist.barrier()
+    start = time.monotonic()
+    tensor = torch.ones(3)
+    if rank == 1:
+        time.sleep(2)
+    work = dist.all_reduce(tensor, async_op=True)
+    assert work is not None
+    if rank == 1:
+        print(json.dumps({"message": "", "seconds": 0}), flush=True)
+    else:
+        failure_of(exceptions.SMDDPTimeoutError, start + 1, lambda: work.wait(timedelta(seconds=1)))
+    work.wait()
+    assert tensor.tolist() == [float(dist.get_world_size())] * 3
+
+
+def forked_child() -> None:
+    """A child that ends as programs end, not as DataLoader's workers do, lets go of the group without a word."""
+    dist.barrier()
+    child = os.fork()
+    if child == 0:
+        sys.exit(0)
+    _, status = os.waitpid(child, 0)
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    print(json.dumps({"message": str(status), "seconds": 0}), flush=True)
+
+
+CASES: dict[str, Callable[[], None]] = {
+    "death_beside_an_absence": death_beside_an_absence,
+    "departure_beside_an_absence": departure_beside_an_absence,
+    "late_end": late_end,
+    "recv": receiving(lambda tensor: dist.recv(tensor, 1)),
+    "recv_any": receiving(lambda tensor: dist.recv(tensor)),
+    "abort_while_receiving": abort_while_receiving,
+    "silence_in_gather": silence_in_gather,
+    "send_to_the_dead": send_to_the_dead,
+    "limited_wait": limited_wait,
+    "forked_child": forked_child,
+}
+
+if __name__ == "__main__":
+    dist.init_process_group("smddp", timeout=timedelta(seconds=30))
+    CASES[sys.argv[1]]()
