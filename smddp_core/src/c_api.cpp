@@ -69,20 +69,22 @@ milliseconds timeout_of(const smddp_group* group, int64_t timeout_ms) {
 }
 
 smddp::DType dtype_of(smddp_dtype dtype) {
-  if (dtype < SMDDP_FLOAT32 || dtype > SMDDP_INT64)
+  const bool complex = dtype == SMDDP_COMPLEX64 || dtype == SMDDP_COMPLEX128;
+  if (!complex && (dtype < SMDDP_FLOAT32 || dtype > SMDDP_INT64))
     throw smddp::UsageError("dtype " + std::to_string(static_cast<int>(dtype)) + ": no such type");
   return static_cast<smddp::DType>(dtype);
 }
 
 smddp::ReduceOp reduce_of(smddp_reduce reduce) {
-  if (reduce < SMDDP_SUM || reduce > SMDDP_MAX)
+  if (reduce < SMDDP_SUM || reduce > SMDDP_BXOR)
     throw smddp::UsageError("reduce " + std::to_string(static_cast<int>(reduce)) + ": no such reduction");
   return static_cast<smddp::ReduceOp>(reduce);
 }
 static_assert(static_cast<int>(smddp::DType::i64) == SMDDP_INT64 &&
-                  static_cast<int>(smddp::DType::f16) == SMDDP_FLOAT16,
+                  static_cast<int>(smddp::DType::f16) == SMDDP_FLOAT16 &&
+                  static_cast<int>(smddp::DType::c128) == SMDDP_COMPLEX128,
               "the C names have the library's numbers");
-static_assert(static_cast<int>(smddp::ReduceOp::max) == SMDDP_MAX, "the C names have the library's numbers");
+static_assert(static_cast<int>(smddp::ReduceOp::bxor) == SMDDP_BXOR, "the C names have the library's numbers");
 
 class CallbackStore final : public smddp::Store {
  public:

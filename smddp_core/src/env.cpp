@@ -118,12 +118,13 @@ bool read_streams(Env& env, const std::string& text) {
 }
 
 bool read_wire_type(Env& env, const std::string& text) {
-  for (const DType type : {DType::f32, DType::bf16, DType::f16})
-    if (text == name_of(type)) {
-      env.wire_dtype = type;
-      return true;
-    }
-  return false;
+  static const std::map<std::string, DType> types{{"float32", DType::f32},   {"fp32", DType::f32},
+                                                  {"bfloat16", DType::bf16}, {"bf16", DType::bf16},
+                                                  {"float16", DType::f16},   {"fp16", DType::f16}};
+  const auto found = types.find(text);
+  if (found == types.end()) return false;
+  env.wire_dtype = found->second;
+  return true;
 }
 
 template <auto member>

@@ -41,7 +41,9 @@ typedef enum smddp_dtype {
   SMDDP_INT8 = 5,
   SMDDP_INT16 = 6,
   SMDDP_INT32 = 7,
-  SMDDP_INT64 = 8
+  SMDDP_INT64 = 8,
+  SMDDP_COMPLEX64 = 10, /* pairs of float32; SUM and AVG only, as for COMPLEX128 */
+  SMDDP_COMPLEX128 = 11
 } smddp_dtype;
 
 typedef enum smddp_reduce {
@@ -49,7 +51,10 @@ typedef enum smddp_reduce {
   SMDDP_AVG = 1, /* the sum divided by the number of ranks; integers are truncated towards zero */
   SMDDP_PRODUCT = 2,
   SMDDP_MIN = 3,
-  SMDDP_MAX = 4
+  SMDDP_MAX = 4,
+  SMDDP_BAND = 5, /* bitwise, for integers, as the two below */
+  SMDDP_BOR = 6,
+  SMDDP_BXOR = 7
 } smddp_reduce;
 
 /* Where ranks meet: a table of keys and values that all of them reach, used by smddp_create() only. Both functions

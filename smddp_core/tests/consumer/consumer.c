@@ -74,7 +74,16 @@ static void run_all(smddp_group* group, int rank, int size) {
   int32_t part = 0;
   must(smddp_reduce_scatter(group, all, &part, 1, SMDDP_INT32, SMDDP_MAX, 0), "reduce_scatter");
   expect(part == 10 + rank, "reduce_scatter's part");
+  must(smddp_reduce_scatter(group, all, &part, 1, SMDDP_INT32, SMDDP_BAND, 0), "reduce_scatter of bits");
+  expect(part == 10 + rank, "reduce_scatter's bits");
   free(all);
+
+  float* pairs = calloc((size_t)size, 2 * sizeof(float));
+  for (int r = 0; r < size; ++r) pairs[2 * r] = (float)r;
+  float sum[2] = {0, 1};
+  must(smddp_reduce_scatter(group, pairs, sum, 1, SMDDP_COMPLEX64, SMDDP_SUM, 0), "reduce_scatter of complex numbers");
+  expect(sum[0] == (float)(rank * size) && sum[1] == 0.F, "reduce_scatter's complex sum");
+  free(pairs);
 
   char word[8] = "";
   if (rank == size - 1) strcpy(word, "hello");

@@ -15,9 +15,12 @@ _USAGE = "usage: smddprun COMMAND [ARGUMENT...]\nRuns COMMAND with RANK, WORLD_S
 def main() -> None:
     """Replaces this process with the command. Exit codes as a shell's: 127 not found, 126 not executable, 2 usage."""
     command = sys.argv[1:]
-    if not command or command[0] in ("-h", "--help"):
+    if not command:
         sys.stderr.write(_USAGE + "\n")
-        sys.exit(0 if command else 2)
+        sys.exit(2)
+    if command[0] in ("-h", "--help"):
+        sys.stdout.write(_USAGE + "\n")
+        sys.exit(0)
     os.environ.update(rank_environment(os.environ))
     try:
         os.execvp(command[0], command)

@@ -9,9 +9,9 @@ import warnings
 _OURS = "smdistributed.dataparallel."
 _IMPORT_SYSTEM = "importlib."
 _TEXT = (
-    "smdistributed.dataparallel.torch.distributed and its DistributedDataParallel are the API of releases 1.0 to 1.3, "
-    "kept for old scripts. New ones import smdistributed.dataparallel.torch.torch_smddp, call "
-    "torch.distributed.init_process_group('smddp') and use torch.distributed and torch.nn.parallel"
+    "smdistributed.dataparallel.torch.distributed and its DistributedDataParallel are deprecated since release 1.4 and "
+    "kept for scripts written for 1.0 to 1.3. New ones import smdistributed.dataparallel.torch.torch_smddp and use "
+    "torch.distributed with 'smddp' as a backend (init_process_group('smddp')) and torch.nn.parallel"
 )
 
 

@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import inspect
 import json
+import multiprocessing.util
 import os
 from collections.abc import Sequence
 from datetime import timedelta
@@ -104,8 +105,20 @@ def _settings(rank: int, ranks: Sequence[int]) -> dict[str, str]:
     return {**measured, **own}
 
 
+_stopped_children: set[int] = set()
+
+
+def _stop_with_child() -> None:
+    """Children of multiprocessing end without atexit's functions; groups that they made say farewell all the same."""
+    if multiprocessing.parent_process() is None or os.getpid() in _stopped_children:
+        return
+    _stopped_children.add(os.getpid())
+    multiprocessing.util.Finalize(None, _C.stop_all, exitpriority=0)
+
+
 def _make(store: c10d.Store, rank: int, size: int, timeout: timedelta, name: str, ranks: Sequence[int]) -> c10d.Backend:
     seconds = timeout.total_seconds()
+    _stop_with_child()
     return _C.create(store, rank, size, seconds, name, _settings(rank, ranks))
 
 
