@@ -3,8 +3,11 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <optional>
+#include <utility>
 
 #include "bootstrap.hpp"
+#include "delegated_recorder.hpp"
 #include "memory.hpp"
 #include "report.hpp"
 #include "runtime/birthplace.hpp"
@@ -14,7 +17,8 @@ namespace smddp {
 
 class Communicator::Impl {
  public:
-  Impl(Store& store, const CommunicatorOptions& options) : options_(options), recorder_(options.env.flight_recorder) {
+  Impl(Store& store, const CommunicatorOptions& options)
+      : options_(options), recorder_(options.env.flight_recorder), delegated_(options.env.flight_recorder) {
     if (options.size < 1 || options.rank < 0 || options.rank >= options.size)
       throw UsageError("rank " + std::to_string(options.rank) + " of " + std::to_string(options.size));
     if (options.size > 1) {
@@ -135,6 +139,7 @@ class Communicator::Impl {
   std::string stats() const { return stats_json(source()); }
   std::string flight_recorder() const { return flight_recorder_lines(source()); }
   void add_exposed(OpKind kind, std::chrono::nanoseconds time) { recorder_.add_exposed(kind, time); }
+  DelegatedRecorder& delegated() { return delegated_; }
   void write_stats() {
     if (!stats_written_.exchange(true)) smddp::write_stats(links_.env, source());
   }
@@ -148,8 +153,8 @@ class Communicator::Impl {
   }
 
   ReportSource source() const {
-    if (alone()) return {options_.name, links_.topology, recorder_, "", {}};
-    return {options_.name, links_.topology, recorder_, links_.control->reason(), links_.control->awaited()};
+    if (alone()) return {options_.name, links_.topology, recorder_, delegated_, "", {}};
+    return {options_.name, links_.topology, recorder_, delegated_, links_.control->reason(), links_.control->awaited()};
   }
 
   // The peers hear it first: writing files may take its time.
@@ -170,6 +175,7 @@ class Communicator::Impl {
   const Birthplace birthplace_;
   Links links_;
   FlightRecorder recorder_;
+  DelegatedRecorder delegated_;
   mutable std::mutex mutex_;
   std::exception_ptr first_cause_;
   Place place_;  // of the operation that runs or comes next
@@ -277,6 +283,17 @@ void Communicator::set_place(std::uint64_t issued, std::uint64_t delegated, bool
 }
 void Communicator::delegate(std::uint64_t issued, std::uint64_t delegated, const std::string& title) {
   impl_->delegate(issued, delegated, title);
+}
+std::uint64_t Communicator::began(const std::string& name, std::uint64_t number, int peer, std::uint64_t bytes) {
+  DelegatedRecord record;
+  record.name = name;
+  record.number = number;
+  record.peer = peer;
+  record.bytes = bytes;
+  return impl_->delegated().begin(std::move(record));
+}
+void Communicator::ended(std::uint64_t id, bool failed, std::chrono::nanoseconds exposed) {
+  impl_->delegated().end(id, failed, exposed);
 }
 void Communicator::write_stats() { impl_->write_stats(); }
 std::uint64_t Communicator::sequence() const { return impl_->sequence(); }

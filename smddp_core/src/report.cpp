@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <sstream>
 
 #include "json.hpp"
@@ -36,6 +37,23 @@ std::string list_of(const std::vector<int>& ranks) {
   return "[" + text + "]";
 }
 
+void add_times(JsonObject& object, std::int64_t started_ns, std::int64_t ended_ns) {
+  object.add("started", static_cast<double>(started_ns) * 1e-9);
+  if (ended_ns == 0)
+    object.null("ended");
+  else
+    object.add("ended", static_cast<double>(ended_ns) * 1e-9);
+}
+
+std::string line_of(const DelegatedRecord& record) {
+  JsonObject object;
+  object.null("sequence").add("operation", record.name).add("bytes", record.bytes).add("state", name_of(record.state));
+  if (record.number > 0) object.add("delegated", record.number);
+  if (record.peer >= 0) object.add("peer", record.peer);
+  add_times(object, record.started_ns, record.ended_ns);
+  return object.raw("waiting_for", "[]").text() + "\n";
+}
+
 std::string line_of(const OpRecord& record, const Awaited& awaited) {
   const OpHeader& header = record.header;
   JsonObject object;
@@ -46,13 +64,26 @@ std::string line_of(const OpRecord& record, const Awaited& awaited) {
   else
     object.add("root", header.root);
   object.add("bytes", header.bytes).add("state", name_of(record.state));
-  object.add("started", static_cast<double>(record.started_ns) * 1e-9);
-  if (record.ended_ns == 0)
-    object.null("ended");
-  else
-    object.add("ended", static_cast<double>(record.ended_ns) * 1e-9);
+  add_times(object, record.started_ns, record.ended_ns);
   object.raw("waiting_for", list_of(header.sequence == awaited.sequence ? awaited.ranks : std::vector<int>()));
   return object.text() + "\n";
+}
+
+std::string text_of(const OpCounters& counters) {
+  JsonObject object;
+  object.add("calls", counters.calls).add("failures", counters.failures).add("bytes", counters.bytes);
+  object.add("seconds", counters.seconds).add("exposed_seconds", counters.exposed_seconds);
+  return object.add("bytes_per_second", counters.bytes_per_second).text();
+}
+
+OpCounters sum_of(OpCounters a, const OpCounters& b) {
+  a.calls += b.calls;
+  a.failures += b.failures;
+  a.bytes += b.bytes;
+  a.seconds += b.seconds;
+  a.exposed_seconds += b.exposed_seconds;
+  if (a.seconds > 0) a.bytes_per_second = static_cast<double>(a.bytes) / a.seconds;
+  return a;
 }
 
 // A group's name may hold anything; a file's may not.
@@ -82,22 +113,26 @@ bool is_folder(const std::string& path) {
 
 std::string stats_json(const ReportSource& source) {
   JsonObject operations;
+  std::map<std::string, OpCounters> others = source.delegated.counters();
   for (std::size_t i = 0; i < kOpKinds; ++i) {
     const auto kind = static_cast<OpKind>(i);
-    const OpCounters counters = source.recorder.counters(kind);
-    JsonObject object;
-    object.add("calls", counters.calls).add("failures", counters.failures).add("bytes", counters.bytes);
-    object.add("seconds", counters.seconds).add("exposed_seconds", counters.exposed_seconds);
-    object.add("bytes_per_second", counters.bytes_per_second);
-    operations.raw(name_of(kind), object.text());
+    OpCounters counters = source.recorder.counters(kind);
+    // Of some types and reductions, ours are another library's too.
+    if (const auto same = others.extract(name_of(kind))) counters = sum_of(counters, same.mapped());
+    operations.raw(name_of(kind), text_of(counters));
   }
+  for (const auto& [name, counters] : others) operations.raw(name.c_str(), text_of(counters));
   return header_of(source).raw("operations", operations.text()).text();
 }
 
 std::string flight_recorder_lines(const ReportSource& source) {
-  std::string lines = header_of(source).text() + "\n";
-  for (const OpRecord& record : source.recorder.recent()) lines += line_of(record, source.awaited);
-  return lines;
+  std::multimap<std::int64_t, std::string> lines;  // by start
+  for (const OpRecord& record : source.recorder.recent())
+    lines.emplace(record.started_ns, line_of(record, source.awaited));
+  for (const DelegatedRecord& record : source.delegated.recent()) lines.emplace(record.started_ns, line_of(record));
+  std::string text = header_of(source).text() + "\n";
+  for (const auto& [started, line] : lines) text += line;
+  return text;
 }
 
 std::string dump_flight_recorder(const Env& env, const ReportSource& source) {

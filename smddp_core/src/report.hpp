@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "delegated_recorder.hpp"
 #include "smddp/env.hpp"
 #include "smddp/flight_recorder.hpp"
 #include "smddp/topology.hpp"
@@ -16,16 +17,19 @@ struct ReportSource {
   std::string group;
   const Topology& topology;
   const FlightRecorder& recorder;
+  const DelegatedRecorder& delegated;
   std::string error;  ///< What ended the group; "" while it lives.
   Awaited awaited;    ///< Whom the operation under way waits for, or failed for.
 };
 
 /// One JSON object: `group`, `rank`, `size`, `host`, `pid`, `version`, `path`, `error`, and `operations` by kind, each
-/// with `calls`, `failures`, `bytes`, `seconds`, `exposed_seconds`, `bytes_per_second`.
+/// with `calls`, `failures`, `bytes`, `seconds`, `exposed_seconds`, `bytes_per_second`; those that another library
+/// carried out by name.
 std::string stats_json(const ReportSource& source);
 
 /// A line with `group`, `rank`, ..., `error`, then one a remembered operation, oldest first: `sequence`, `operation`,
 /// `dtype`, `reduce`, `root`, `bytes`, `state`, `started`, `ended` (Unix time in seconds), `waiting_for`.
+/// Those that another library carries out have `delegated`, their own number, and `peer` instead of `sequence`.
 std::string flight_recorder_lines(const ReportSource& source);
 
 /// Writes flight_recorder_lines() to a file of its own in env.flight_recorder_dir.

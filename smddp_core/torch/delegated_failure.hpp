@@ -14,6 +14,7 @@ struct Delegated {
   std::string name;          ///< "gather"
   std::uint64_t number = 0;  ///< In the order of the group's calls; 0 for those between two ranks.
   int peer = -1;             ///< The other rank of those; -1: any, or all.
+  std::uint64_t record = 0;  ///< See Communicator::began(); 0 where that was not called.
 };
 
 /// Raises our error in place of the fallback's, and ends the group with it, if the transport failed: one that names the

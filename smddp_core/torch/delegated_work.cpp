@@ -32,6 +32,12 @@ DelegatedWork::DelegatedWork(int rank, c10d::OpType op, const char* title, const
       communicator_(std::move(communicator)),
       on_host_(!inputs.empty() && inputs[0].is_cpu()) {}
 
+// Nobody waited for it. Work between two ranks cannot tell.
+DelegatedWork::~DelegatedWork() {
+  if (operation_.record > 0 && !c10d::isP2POp(opType_) && work_->isCompleted())
+    communicator_->ended(operation_.record, work_->exception() != nullptr, {});
+}
+
 // The fallback does not know of our failures: a rank that waits in it must hear of them all the same.
 void DelegatedWork::wait_or_fail(std::chrono::milliseconds timeout) {
   struct Signal {
@@ -88,15 +94,18 @@ bool DelegatedWork::wait_on_host(std::chrono::milliseconds timeout) {
 }
 
 bool DelegatedWork::wait(std::chrono::milliseconds timeout) {
+  const auto start = std::chrono::steady_clock::now();
   try {
     // Work on a device is not waited for by the host.
     const bool done = on_host_ ? wait_on_host(timeout) : work_->wait(timeout);
+    communicator_->ended(operation_.record, false, std::chrono::steady_clock::now() - start);
     finish();
     return done;
   } catch (const OutOfPatience&) {
     throw;
   } catch (...) {
     const std::exception_ptr theirs = std::current_exception();
+    communicator_->ended(operation_.record, true, std::chrono::steady_clock::now() - start);
     finish(theirs);
     rethrow_as_ours(theirs, operation_, *communicator_);
   }

@@ -18,6 +18,8 @@ class DelegatedWork final : public WorkBase {
   DelegatedWork(int rank, c10d::OpType op, const char* title, const std::vector<at::Tensor>& inputs,
                 c10::intrusive_ptr<WorkBase> work, Delegated operation, std::shared_ptr<Communicator> communicator);
 
+  ~DelegatedWork();
+
   // No `override`: see backend.hpp.
   bool isCompleted();
   bool isSuccess() const;

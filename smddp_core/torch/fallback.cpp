@@ -54,10 +54,14 @@ Backend::WorkPtr Backend::delegate(c10d::OpType op, const char* title, const Ten
     operation.number = ++delegated_count_;
     communicator_->delegate(issued_, operation.number, title);
   }
+  std::uint64_t bytes = 0;
+  for (const at::Tensor& tensor : tensors) bytes += tensor.layout() == c10::kStrided ? tensor.nbytes() : 0;
+  if (on_host) operation.record = communicator_->began(operation.name, operation.number, peer, bytes);
   WorkPtr theirs;
   try {
     theirs = call(other);
   } catch (...) {
+    communicator_->ended(operation.record, true, {});
     if (on_host) rethrow_as_ours(std::current_exception(), operation, *communicator_);
     throw;
   }

@@ -91,6 +91,12 @@ class Communicator {
   /// at once and does not wait for its timeout. `delegated` counts from 1. Any thread.
   void delegate(std::uint64_t issued, std::uint64_t delegated, const std::string& title);
 
+  /// The same for the counters and the flight recorder, which know nothing of these operations else. @param number as
+  /// `delegated` above, 0 for an operation between two ranks. @param peer the other of those, -1 if any. @return what
+  /// ended() asks for. Any thread.
+  std::uint64_t began(const std::string& name, std::uint64_t number, int peer, std::uint64_t bytes);
+  void ended(std::uint64_t id, bool failed, std::chrono::nanoseconds exposed);
+
   /// Somebody was blocked this long until an operation of this kind was done: counted as exposed. Any thread.
   void add_exposed(OpKind kind, std::chrono::nanoseconds time);
 

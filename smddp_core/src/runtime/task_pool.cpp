@@ -10,6 +10,15 @@
 #include "smddp/errors.hpp"
 
 namespace smddp {
+namespace {
+
+std::string text_of(const std::vector<int>& cpus) {
+  std::string text;
+  for (const int cpu : cpus) text += (text.empty() ? "" : ",") + std::to_string(cpu);
+  return text;
+}
+
+}  // namespace
 
 TaskPool::TaskPool(int threads, const char* name) {
   for (int i = 0; i < threads; ++i) {
@@ -32,7 +41,7 @@ void TaskPool::run_on(const std::vector<int>& cpus) {
     if (cpu < CPU_SETSIZE) CPU_SET(static_cast<std::size_t>(cpu), &set);
   for (std::thread& thread : threads_)
     if (::pthread_setaffinity_np(thread.native_handle(), sizeof set, &set) != 0)
-      throw UsageError("smddp: SMDDP_CPUS names no core that this process may use: see taskset -p " +
+      throw UsageError("SMDDP_CPUS: of the cores " + text_of(cpus) + " this process may use none: see taskset -cp " +
                        std::to_string(::getpid()));
 }
 

@@ -26,8 +26,19 @@ def main() -> None:
         sys.exit(130)
 
 
+class _Version(argparse.Action):
+    """Only then is the compiled part loaded."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from smdistributed.dataparallel.torch.torch_smddp import _C
+
+        sys.stdout.write(f"smddp {_C.__version__} (torch {_C.torch_version})\n")
+        parser.exit()
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="smddp", description="The data-parallel back end for torch.distributed.")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version, and the torch it was built for")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     info = commands.add_parser("info", help="show versions, cores, shared memory, interfaces and settings")
     info.add_argument("--json", action="store_true", help="as one JSON object")

@@ -61,7 +61,8 @@ def stats(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
     """What this rank has done in ``group`` so far.
 
     ``operations`` has, for each kind, ``calls``, ``failures``, ``bytes``, ``seconds`` (in the operation),
-    ``exposed_seconds`` (somebody was blocked until it was done) and ``bytes_per_second`` (algbw); beside it are
+    ``exposed_seconds`` (somebody was blocked until it was done) and ``bytes_per_second`` (algbw), those that gloo
+    carries out (``gather``, ``send``, ...) included once there were some; beside it are
     ``group``, ``rank``, ``size``, ``host``, ``pid``, ``version``, ``path`` and ``error`` (None while the group lives).
     """
     found: dict[str, Any] = json.loads(_C.stats(_backend(group)))
@@ -73,6 +74,8 @@ def flight_recorder(group: dist.ProcessGroup | None = None) -> list[dict[str, An
 
     Each has ``sequence``, ``operation``, ``dtype``, ``reduce``, ``root``, ``bytes``, ``state`` (``running``, ``done``,
     ``failed``), ``started`` and ``ended`` (Unix time in seconds) and ``waiting_for`` (the ranks that have not come).
+    Those that gloo carries out have no ``sequence``, ``dtype``, ``reduce`` and ``root`` but ``delegated``, their own
+    number, or ``peer``, the other rank of a ``send`` or ``recv``.
     May be called from another thread while an operation hangs.
     """
     return [json.loads(line) for line in _C.flight_recorder(_backend(group)).splitlines()[1:]]

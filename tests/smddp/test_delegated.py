@@ -1,0 +1,24 @@
+"""What gloo carries out within the group is counted and remembered as what the core does."""
+
+from __future__ import annotations
+
+from rank_jobs import run_ranks
+
+
+def test_operations_of_gloo_are_counted_and_remembered() -> None:
+    for result in run_ranks("delegated", 3):
+        assert result.returncode == 0, result.output
+        between = {0: ["send"], 1: ["recv"]}.get(result.rank, [])
+        stats = result.report["stats"]
+        for name in ["gather", *between]:
+            assert stats[name]["calls"] == 1
+            assert stats[name]["failures"] == 0
+            assert stats[name]["bytes"] == 4000
+            assert 0 < stats[name]["exposed_seconds"] <= stats[name]["seconds"]
+        assert stats["all_to_all"]["bytes"] == 12
+        last = result.report["last"]
+        assert [line["operation"] for line in last] == ["all_reduce", "gather", *between, "all_to_all", "barrier"]
+        assert all(line["state"] == "done" for line in last)
+        assert [line["sequence"] for line in last] == [1, *[None] * (2 + len(between)), 2]
+        assert [line["delegated"] for line in last if "delegated" in line] == [1, 2]
+        assert [line["peer"] for line in last if "peer" in line] == ([1 - result.rank] if between else [])
