@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -30,7 +31,8 @@ class _Version(argparse.Action):
     """Only then is the compiled part loaded."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from smdistributed.dataparallel.torch.torch_smddp import _C
+        importlib.import_module("torch")  # whose libraries it needs
+        from smdistributed.dataparallel import _C
 
         sys.stdout.write(f"smddp {_C.__version__} (torch {_C.torch_version})\n")
         parser.exit()
