@@ -89,6 +89,7 @@ class Communicator::Impl {
   }
 
   void check() const {
+    if (!birthplace_.here()) throw UsageError("the process group is that of the process that this one was forked from");
     if (!alone()) return links_.control->check();
     const std::lock_guard<std::mutex> lock(mutex_);
     if (first_cause_) std::rethrow_exception(first_cause_);
@@ -97,15 +98,15 @@ class Communicator::Impl {
     check();
     if (!alone()) require_none(title, links_.control->lost());
   }
-  void check_alive(const std::string& title, std::uint64_t delegated) const {
+  void check_alive(const std::string& title, std::uint64_t delegated, bool at_once) const {
     check();
-    if (!alone()) require_none(title, links_.control->gone(delegated));
+    if (!alone()) require_none(title, links_.control->gone(delegated, at_once));
   }
   std::vector<int> absent(std::uint64_t delegated) const {
     return alone() ? std::vector<int>() : links_.control->absent(delegated);
   }
   std::string waiting_for() const {
-    if (alone()) return "";
+    if (alone() || !links_.control->waiting()) return "";
     const Awaited awaited = links_.control->awaited();
     return awaited.sequence == sequence_ && !awaited.ranks.empty() ? links_.topology.who(awaited.ranks) : "";
   }
@@ -113,6 +114,7 @@ class Communicator::Impl {
     if (!alone() && birthplace_.here() && !left_.exchange(true)) links_.control->leave({sequence_, delegated});
   }
   [[noreturn]] void give_up(const Error& cause) {
+    if (!birthplace_.here()) throw cause;
     if (!alone()) links_.control->raise(cause.kind(), cause.what());
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!first_cause_) {
@@ -271,8 +273,8 @@ std::string Communicator::stats() const { return impl_->stats(); }
 std::string Communicator::flight_recorder() const { return impl_->flight_recorder(); }
 void Communicator::add_exposed(OpKind kind, std::chrono::nanoseconds time) { impl_->add_exposed(kind, time); }
 void Communicator::check_peers(const std::string& title) const { impl_->check_peers(title); }
-void Communicator::check_alive(const std::string& title, std::uint64_t delegated) const {
-  impl_->check_alive(title, delegated);
+void Communicator::check_alive(const std::string& title, std::uint64_t delegated, bool at_once) const {
+  impl_->check_alive(title, delegated, at_once);
 }
 std::vector<int> Communicator::absent(std::uint64_t delegated) const { return impl_->absent(delegated); }
 std::string Communicator::waiting_for() const { return impl_->waiting_for(); }

@@ -37,17 +37,18 @@ class DelegatedRecorder {
   /// Somebody knows that it is over, having waited `exposed` for it.
   void end(std::uint64_t id, bool failed, std::chrono::nanoseconds exposed);
 
-  /// Oldest first.
+  /// In the order in which they ended, then those under way.
   std::vector<DelegatedRecord> recent() const;
 
-  /// By name. `seconds` is from issue to end.
+  /// By name. `seconds` is from issue until somebody knew that it was over.
   std::map<std::string, OpCounters> counters() const;
 
  private:
   const std::size_t capacity_;
   mutable std::mutex mutex_;
   std::uint64_t issued_ = 0;
-  std::deque<DelegatedRecord> last_;
+  std::map<std::uint64_t, DelegatedRecord> running_;
+  std::deque<DelegatedRecord> ended_;
   std::map<std::string, OpCounters> counters_;
 };
 

@@ -178,6 +178,8 @@ class Backend final : public BackendBase {
   void scatter_into(const at::Tensor& output, const at::Tensor& input, const Reduce& reduce,
                     std::chrono::milliseconds timeout);
 
+  void wait_before_barrier(WorkBase& other, std::chrono::milliseconds timeout);
+
   // fallback.cpp
   BackendBase& fallback_for(const Tensors& tensors, const char* operation);
   /// Whether tensors on a device are left to its own back end.

@@ -278,11 +278,22 @@ Backend::WorkPtr Backend::scatter_all(c10d::OpType op, TensorList outputs, Tenso
                });
 }
 
+// A rank that left the barrier out would be one operation behind: whatever goes wrong ends the group.
+void Backend::wait_before_barrier(WorkBase& other, Milliseconds timeout) {
+  try {
+    other.wait(timeout);
+  } catch (const Error& error) {
+    communicator_->fail(error);
+  } catch (const std::exception& error) {
+    communicator_->fail(Error(ErrorKind::system, std::string("before the barrier: ") + error.what()));
+  }
+}
+
 // As with gloo, collectives that were issued before are over when a barrier is.
 Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& opts) {
   return issue(issue_of(c10d::OpType::BARRIER, "smddp:barrier", TensorList(), TensorList(), opts),
                [this, others = delegated_collectives()](TensorList, TensorList, Milliseconds timeout) {
-                 for (const WorkPtr& other : others) other->wait(timeout);
+                 for (const WorkPtr& other : others) wait_before_barrier(*other, timeout);
                  communicator_->barrier(timeout);
                });
 }

@@ -21,24 +21,27 @@ std::string plain(const std::string& text) {
   return text.substr(begin, end == std::string::npos ? end : end - begin);
 }
 
+bool has(const std::string& text, const char* words) { return text.find(words) != std::string::npos; }
+
+// The second is what gloo says of all other operations once one has timed out.
+bool timed_out(const std::string& text) { return has(text, "imed out") || has(text, "timeout caused pair closure"); }
+
 bool of_transport(const std::string& text) {
-  return text.find("gloo/transport") != std::string::npos || text.find("Connection") != std::string::npos ||
-         text.find("imed out") != std::string::npos;
+  return has(text, "gloo/transport") || has(text, "Connection") || timed_out(text);
 }
 
 void raise_cause(const Delegated& operation, const Communicator& communicator, bool in_time) {
   const auto until = std::chrono::steady_clock::now() + kCausePatience;
   do {
-    if (in_time)
-      communicator.check_peers(operation.name);
-    else
-      communicator.check_alive(operation.name, operation.number);
+    communicator.check_alive(operation.name, operation.number, in_time);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   } while (std::chrono::steady_clock::now() < until);
+  // One that left in good order, then.
+  if (in_time) communicator.check_peers(operation.name);
 }
 
 [[noreturn]] void end_group(const std::string& text, const Delegated& operation, Communicator& communicator) {
-  const bool in_time = text.find("imed out") == std::string::npos;
+  const bool in_time = !timed_out(text);
   try {
     raise_cause(operation, communicator, in_time);
   } catch (const Error& cause) {
@@ -69,6 +72,7 @@ void rethrow_as_ours(const std::exception_ptr& theirs, const Delegated& operatio
     throw;
   }
   if (of_transport(text)) end_group(text, operation, communicator);
+  communicator.check();
   std::rethrow_exception(theirs);
 }
 

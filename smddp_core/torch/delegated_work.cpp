@@ -56,9 +56,15 @@ void DelegatedWork::wait_or_fail(std::chrono::milliseconds timeout) {
   while (!signal->done.wait_for(lock, kLookInterval, [&] { return signal->is_done; })) {
     communicator_->check_alive(operation_.name, operation_.number);
     if (timeout != kNoTimeout && std::chrono::steady_clock::now() - start > timeout)
-      throw OutOfPatience(operation_.name + ": not done after " + std::to_string(timeout.count()) +
-                          " ms, the limit of this wait(); it goes on");
+      throw OutOfPatience(out_of_patience(timeout));
   }
+}
+
+std::string DelegatedWork::out_of_patience(std::chrono::milliseconds timeout) const {
+  const std::vector<int> missing = communicator_->absent(operation_.number);
+  return operation_.name + ": not done after " + std::to_string(timeout.count()) +
+         " ms, the limit of this wait(); it goes on" +
+         (missing.empty() ? "" : ", waiting for " + communicator_->topology().who(missing));
 }
 
 void DelegatedWork::watch(const c10::intrusive_ptr<DelegatedWork>& self) {
@@ -107,6 +113,10 @@ bool DelegatedWork::wait(std::chrono::milliseconds timeout) {
     const std::exception_ptr theirs = std::current_exception();
     communicator_->ended(operation_.record, true, std::chrono::steady_clock::now() - start);
     finish(theirs);
+    if (!on_host_) {
+      communicator_->check();
+      throw;
+    }
     rethrow_as_ours(theirs, operation_, *communicator_);
   }
 }

@@ -38,6 +38,7 @@ class DelegatedWork final : public WorkBase {
  private:
   bool wait_on_host(std::chrono::milliseconds timeout);
   void wait_or_fail(std::chrono::milliseconds timeout);
+  std::string out_of_patience(std::chrono::milliseconds timeout) const;
 
   const c10::intrusive_ptr<WorkBase> work_;
   const Delegated operation_;

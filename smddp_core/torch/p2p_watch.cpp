@@ -1,22 +1,29 @@
 #include "p2p_watch.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "runtime/birthplace.hpp"
 #include "smddp/errors.hpp"
 
 namespace smddp::torch_binding {
 
-// One for the process, never destroyed: its thread ends with the process. In the child of a fork there is no thread,
-// and no operation that would need it.
+// One for the process, never destroyed: its thread ends with the process. The child of a fork, which has no such
+// thread, gets one of its own.
 class P2pWatcher {
  public:
   static P2pWatcher& instance() {
-    static P2pWatcher* const watcher = new P2pWatcher;
+    static std::atomic<P2pWatcher*> current{new P2pWatcher};
+    P2pWatcher* watcher = current;
+    if (!watcher->birthplace_.here()) {
+      auto* const fresh = new P2pWatcher;
+      watcher = current.compare_exchange_strong(watcher, fresh) ? fresh : current.load();
+    }
     return *watcher;
   }
 
@@ -55,10 +62,19 @@ class P2pWatcher {
       watch.communicator_.check_alive(watch.title_, 0);
     } catch (const Error&) {
       watch.aborted_ = true;
-      watch.work_.abort();
+      abort(watch.work_);
     }
   }
 
+  // Work that cannot be aborted ends by its own timeout.
+  static void abort(WorkBase& work) {
+    try {
+      work.abort();
+    } catch (...) {
+    }
+  }
+
+  const Birthplace birthplace_;
   std::mutex mutex_;
   std::vector<P2pWatch*> watches_;
   bool started_ = false;

@@ -60,6 +60,10 @@ def test_a_time_out_of_gloo_names_operation_and_rank_and_ends_the_group() -> Non
     assert "gather: Timed out waiting for rank 2 on" in second
 
 
+def test_what_else_gloo_gives_up_has_the_same_cause() -> None:
+    assert "recv: Timed out waiting for rank 1 on" in messages("two_receives")[0]
+
+
 def test_a_send_to_a_dead_rank_names_it() -> None:
     for message in messages("send_to_the_dead", dead=2):
         assert "send: rank 2 on" in message

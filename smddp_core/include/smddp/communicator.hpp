@@ -109,7 +109,8 @@ class Communicator {
 
   /// check(), and throws a PeerError when a rank died, or left before `title`, the `delegated`-th of the other
   /// library's operations (0: one that not all ranks take part in), although that may wait for others. Any thread.
-  void check_alive(const std::string& title, std::uint64_t delegated) const;
+  /// @param at_once also for one whose connection has just closed: it may have done its part.
+  void check_alive(const std::string& title, std::uint64_t delegated, bool at_once = false) const;
 
   /// The ranks that have not come to the `delegated`-th of the other library's operations, as far as this one knows.
   /// Any thread.

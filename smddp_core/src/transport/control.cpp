@@ -200,26 +200,39 @@ void Control::check() {
   if (raised_) throw_error(kind_, message_);
 }
 
-bool Control::died(const Peer& peer) const {
-  return peer.closed && !peer.left && Deadline::Clock::now() - peer.closed_at > kGrace;
+// One that died is named before one that left too early: it may have left because of that death. With the lock held.
+template <class Early>
+std::optional<std::pair<int, int>> Control::missing(bool at_once, Early early) const {
+  const auto now = Deadline::Clock::now();
+  std::optional<int> dead;
+  std::optional<int> left;
+  bool sure = false;
+  for (const auto& [rank, peer] : peers_) {
+    if (peer.closed && !peer.left) {
+      if (!dead || peer.closed_at < peers_.at(*dead).closed_at) dead = rank;
+      sure = sure || at_once || now - peer.closed_at > kGrace;
+    } else if (peer.left && early(*peer.left)) {
+      left = rank;
+    }
+  }
+  if (!sure && !left) return std::nullopt;
+  const int rank = dead ? *dead : *left;
+  return std::make_pair(rank, peers_.at(rank).error_number);
 }
 
 void Control::check(const Op& op) {
   check();
-  std::optional<std::pair<int, int>> missing;
+  std::optional<std::pair<int, int>> gone;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& [rank, peer] : peers_)
-      if (died(peer) || (peer.left && peer.left->issued < op.header.sequence)) missing = {rank, peer.error_number};
+    gone = missing(false, [&](const Place& place) { return place.issued < op.header.sequence; });
   }
-  if (missing) throw_peer_closed(op, missing->first, missing->second);
+  if (gone) throw_peer_closed(op, gone->first, gone->second);
 }
 
-std::optional<std::pair<int, int>> Control::gone(std::uint64_t delegated) const {
+std::optional<std::pair<int, int>> Control::gone(std::uint64_t delegated, bool at_once) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& [rank, peer] : peers_)
-    if (died(peer) || (peer.left && peer.left->delegated < delegated)) return std::make_pair(rank, peer.error_number);
-  return std::nullopt;
+  return missing(at_once, [&](const Place& place) { return place.delegated < delegated; });
 }
 
 std::vector<int> Control::absent(std::uint64_t delegated) const {

@@ -44,8 +44,8 @@ class Control {
   void check(const Op& op);
 
   /// A rank that died, and the errno value of its connection; or that left before the `delegated`-th operation that
-  /// others carry out. As of the last check(). Any thread.
-  std::optional<std::pair<int, int>> gone(std::uint64_t delegated) const;
+  /// others carry out. As of the last check(). Any thread. @param at_once also one whose connection has just closed.
+  std::optional<std::pair<int, int>> gone(std::uint64_t delegated, bool at_once = false) const;
 
   /// Of the peers, those that have not come to the `delegated`-th operation that others carry out. Any thread.
   std::vector<int> absent(std::uint64_t delegated) const;
@@ -76,6 +76,8 @@ class Control {
   /// The ranks that operation `sequence` has been waiting for longer than a moment. Any thread.
   void set_awaited(std::uint64_t sequence, std::vector<int> ranks);
   Awaited awaited() const;
+  /// Whether that operation is still under way. Any thread.
+  bool waiting() const { return waiting_.load(std::memory_order_relaxed); }
 
   /// An operation begins that the fallback carries out, the `place.delegated`-th of the group. Tells the peers, so that
   /// one that is in an operation of ours instead does not wait in vain.
@@ -120,7 +122,8 @@ class Control {
   void forget_awaited();
   void compare_order();
   void compare_titles(int rank, const Notice& note);
-  bool died(const Peer& peer) const;
+  template <class Early>
+  std::optional<std::pair<int, int>> missing(bool at_once, Early early) const;
   bool all_answered(const std::vector<int>& asked) const;
 
   const int rank_;

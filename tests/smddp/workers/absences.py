@@ -121,6 +121,27 @@ def silence_in_gather() -> None:
     return failure_of(exceptions.SMDDPTimeoutError, start + 2, lambda: dist.gather(mine, gathered, group=group))
 
 
+def two_receives() -> None:
+    """gloo's time-out of one receive closes the other's connection: both have one cause."""
+    rank = dist.get_rank()
+    group = dist.new_group(timeout=timedelta(seconds=2))
+    dist.barrier()
+    start = time.monotonic()
+    if rank > 0:
+        return away()
+    works = [dist.irecv(torch.ones(4), 1, group) for _ in range(2)]
+    texts = []
+    for work in works:
+        assert work is not None
+        try:
+            work.wait()
+        except exceptions.SMDDPTimeoutError as error:
+            texts.append(str(error))
+    assert len(set(texts)) == 1, texts
+    print(json.dumps({"message": texts[0], "seconds": time.monotonic() - start - 2}), flush=True)
+    return None
+
+
 def send_to_the_dead() -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     dist.barrier()
@@ -174,6 +195,7 @@ CASES: dict[str, Callable[[], None]] = {
     "recv_any": receiving(lambda tensor: dist.recv(tensor)),
     "abort_while_receiving": abort_while_receiving,
     "silence_in_gather": silence_in_gather,
+    "two_receives": two_receives,
     "send_to_the_dead": send_to_the_dead,
     "limited_wait": limited_wait,
     "forked_child": forked_child,

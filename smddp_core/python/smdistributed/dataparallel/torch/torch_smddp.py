@@ -12,6 +12,7 @@ import inspect
 import json
 import multiprocessing.util
 import os
+import threading
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -116,7 +117,15 @@ def _stop_with_child() -> None:
     if multiprocessing.parent_process() is None or os.getpid() in _stopped_children:
         return
     _stopped_children.add(os.getpid())
-    multiprocessing.util.Finalize(None, _C.stop_all, exitpriority=0)
+    multiprocessing.util.Finalize(None, _stop_after_threads, exitpriority=0)
+
+
+def _stop_after_threads() -> None:
+    """As in a program's main process, where threads end before atexit's functions run."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    _C.stop_all()
 
 
 def _make(store: c10d.Store, rank: int, size: int, timeout: timedelta, name: str, ranks: Sequence[int]) -> c10d.Backend:
