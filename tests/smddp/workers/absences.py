@@ -14,20 +14,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from failures import report_failure
 from smdistributed.dataparallel import exceptions
 from smdistributed.dataparallel.torch import torch_smddp
-
-
-def failure_of(kind: type[exceptions.SMDDPError], since: float, call: Callable[[], object]) -> None:
-    """Makes the call, which must fail with `kind`, and reports its text and when it came after `since`."""
-    try:
-        call()
-    except exceptions.SMDDPError as error:
-        if type(error) is not kind:
-            raise AssertionError(repr(error)) from error
-        print(json.dumps({"message": str(error), "seconds": time.monotonic() - since}), flush=True)
-        return
-    raise AssertionError(f"no {kind.__name__}")
 
 
 def killed(after: float) -> None:
@@ -50,7 +39,7 @@ def death_beside_an_absence() -> None:
         return away()
     if rank == size - 1:
         killed(0.5)
-    return failure_of(exceptions.SMDDPPeerError, start + 0.5, lambda: dist.all_reduce(torch.ones(4)))
+    return report_failure(exceptions.SMDDPPeerError, start + 0.5, lambda: dist.all_reduce(torch.ones(4)))
 
 
 def departure_beside_an_absence() -> None:
@@ -63,7 +52,7 @@ def departure_beside_an_absence() -> None:
     if rank == size - 1:
         print(json.dumps({"message": "", "seconds": 0}), flush=True)
         return None
-    return failure_of(exceptions.SMDDPPeerError, start, lambda: dist.all_reduce(torch.ones(4)))
+    return report_failure(exceptions.SMDDPPeerError, start, lambda: dist.all_reduce(torch.ones(4)))
 
 
 def late_end() -> None:
@@ -86,7 +75,7 @@ def receiving(call: Callable[[torch.Tensor], object]) -> Callable[[], None]:
             return away()
         if rank == size - 1:
             killed(0.5)
-        return failure_of(exceptions.SMDDPPeerError, start + 0.5, lambda: call(torch.ones(4)))
+        return report_failure(exceptions.SMDDPPeerError, start + 0.5, lambda: call(torch.ones(4)))
 
     return run
 
@@ -99,7 +88,7 @@ def abort_while_receiving() -> None:
         return away()
     ours: Any = torch_smddp
     threading.Timer(0.5, ours.abort).start()
-    return failure_of(exceptions.SMDDPAbortedError, start + 0.5, lambda: dist.recv(torch.ones(4), 1))
+    return report_failure(exceptions.SMDDPAbortedError, start + 0.5, lambda: dist.recv(torch.ones(4), 1))
 
 
 def silence_in_gather() -> None:
@@ -117,8 +106,8 @@ def silence_in_gather() -> None:
         dist.gather(mine, gathered, group=group)
         start = time.monotonic()
         time.sleep(3)
-        return failure_of(exceptions.SMDDPTimeoutError, start + 3, lambda: dist.all_reduce(mine, group=group))
-    return failure_of(exceptions.SMDDPTimeoutError, start + 2, lambda: dist.gather(mine, gathered, group=group))
+        return report_failure(exceptions.SMDDPTimeoutError, start + 3, lambda: dist.all_reduce(mine, group=group))
+    return report_failure(exceptions.SMDDPTimeoutError, start + 2, lambda: dist.gather(mine, gathered, group=group))
 
 
 def two_receives() -> None:
@@ -154,7 +143,7 @@ def send_to_the_dead() -> None:
         for _ in range(100):
             dist.send(torch.ones(1 << 18), size - 1)
 
-    return failure_of(exceptions.SMDDPPeerError, start, send)
+    return report_failure(exceptions.SMDDPPeerError, start, send)
 
 
 def limited_wait() -> None:
@@ -170,7 +159,7 @@ def limited_wait() -> None:
     if rank == 1:
         print(json.dumps({"message": "", "seconds": 0}), flush=True)
     else:
-        failure_of(exceptions.SMDDPTimeoutError, start + 1, lambda: work.wait(timedelta(seconds=1)))
+        report_failure(exceptions.SMDDPTimeoutError, start + 1, lambda: work.wait(timedelta(seconds=1)))
     work.wait()
     assert tensor.tolist() == [float(dist.get_world_size())] * 3
 
