@@ -114,7 +114,7 @@ class Communicator::Impl {
     if (!alone() && birthplace_.here() && !left_.exchange(true)) links_.control->leave({sequence_, delegated});
   }
   [[noreturn]] void give_up(const Error& cause) {
-    if (!birthplace_.here()) throw cause;
+    if (!birthplace_.here()) throw_error(cause.kind(), cause.what());
     if (!alone()) links_.control->raise(cause.kind(), cause.what());
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!first_cause_) {
