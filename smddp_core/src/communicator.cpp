@@ -32,7 +32,7 @@ class Communicator::Impl {
 
   ~Impl() {
     if (birthplace_.here()) {
-      leave(place_.delegated);
+      leave(place_.delegated, "");
       write_stats();
       return;
     }
@@ -110,8 +110,8 @@ class Communicator::Impl {
     const Awaited awaited = links_.control->awaited();
     return awaited.sequence == sequence_ && !awaited.ranks.empty() ? links_.topology.who(awaited.ranks) : "";
   }
-  void leave(std::uint64_t delegated) {
-    if (!alone() && birthplace_.here() && !left_.exchange(true)) links_.control->leave({sequence_, delegated});
+  void leave(std::uint64_t delegated, const std::string& reason) {
+    if (!alone() && birthplace_.here() && !left_.exchange(true)) links_.control->leave({sequence_, delegated}, reason);
   }
   [[noreturn]] void give_up(const Error& cause) {
     if (!birthplace_.here()) throw_error(cause.kind(), cause.what());
@@ -147,10 +147,10 @@ class Communicator::Impl {
   }
 
  private:
-  void require_none(const std::string& title, const std::optional<std::pair<int, int>>& lost) const {
+  void require_none(const std::string& title, const std::optional<Loss>& lost) const {
     if (!lost) return;
-    PeerError error(title + ": " + links_.topology.who({lost->first}) + " " + loss_text(lost->second));
-    error.set_ranks({lost->first});
+    PeerError error(title + ": " + links_.topology.who({lost->rank}) + " " + lost->how);
+    error.set_ranks({lost->rank});
     throw error;
   }
 
@@ -279,7 +279,7 @@ void Communicator::check_alive(const std::string& title, std::uint64_t delegated
 std::vector<int> Communicator::absent(std::uint64_t delegated) const { return impl_->absent(delegated); }
 std::string Communicator::waiting_for() const { return impl_->waiting_for(); }
 void Communicator::fail(const Error& cause) { impl_->give_up(cause); }
-void Communicator::leave(std::uint64_t delegated) { impl_->leave(delegated); }
+void Communicator::leave(std::uint64_t delegated, const std::string& reason) { impl_->leave(delegated, reason); }
 void Communicator::set_place(std::uint64_t issued, std::uint64_t delegated, bool blocking) {
   impl_->set_place(issued, delegated, blocking);
 }

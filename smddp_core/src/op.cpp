@@ -30,15 +30,16 @@ void throw_timeout(const Op& op, const std::vector<int>& missing) {
   throw error;
 }
 
-std::string loss_text(int error_number) {
+std::string loss_text(int error_number, const std::string& farewell) {
+  if (!farewell.empty()) return "closed its connection (" + farewell + ")";
   if (error_number == 0 || error_number == ECONNRESET || error_number == EPIPE)
     return "closed its connection (its process ended or left the group)";
   return std::string("cannot be reached any more: ") + std::strerror(error_number) +
          " (its host is down or cut off; see SMDDP_LINK_TIMEOUT)";
 }
 
-void throw_peer_closed(const Op& op, int peer, int error_number) {
-  PeerError error(describe(op.header) + ": " + who(op, {peer}) + " " + loss_text(error_number));
+void throw_peer_closed(const Op& op, int peer, const std::string& how) {
+  PeerError error(describe(op.header) + ": " + who(op, {peer}) + " " + how);
   error.set_ranks({peer});
   throw error;
 }

@@ -25,9 +25,9 @@ void Rendezvous::check() const {
   const auto lost = control_->lost();
   if (!lost) return;
   control_->settle(kPatience);
-  PeerError error("group " + group_ + ": rank " + std::to_string(lost->first) + " " + loss_text(lost->second) +
+  PeerError error("group " + group_ + ": rank " + std::to_string(lost->rank) + " " + lost->how +
                   " while the group was being set up");
-  error.set_ranks({lost->first});
+  error.set_ranks({lost->rank});
   throw error;
 }
 

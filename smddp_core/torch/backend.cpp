@@ -76,10 +76,10 @@ Backend::~Backend() {
   device_fallback_.release();
 }
 
-void Backend::stop_all() {
+void Backend::stop_all(const std::string& reason) {
   const GilRelease release;
   const std::lock_guard<std::mutex> lock(live().mutex);
-  for (Backend* backend : live().backends) backend->stop();
+  for (Backend* backend : live().backends) backend->stop(reason);
 }
 
 void Backend::refuse_after_fork(const char* operation) const {
@@ -88,16 +88,17 @@ void Backend::refuse_after_fork(const char* operation) const {
                      " in a forked child: DataLoader workers must not use the parent's process group");
 }
 
-void Backend::stop() {
+void Backend::stop(const std::string& reason) {
   if (!birthplace_.here()) return;
   if (shut_down_.exchange(true)) return;
   if (!queue_.wait_idle(kLeavePatience))
     communicator_->abort("rank " + std::to_string(getRank()) + " left the group during " +
-                         std::to_string(communicator_->sequence()) + "th operation");
+                         std::to_string(communicator_->sequence()) + "th operation" +
+                         (reason.empty() ? "" : " (" + reason + ")"));
   queue_.drain();
   {
     const std::lock_guard<std::mutex> lock(issue_mutex_);
-    communicator_->leave(delegated_count_);
+    communicator_->leave(delegated_count_, communicator_->failed() ? "" : reason);
   }
   // What the fallback still waits for in a dead group would keep this process until its timeout.
   if (communicator_->failed() && fallback_) abort_of(*fallback_, 0);

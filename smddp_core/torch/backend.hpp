@@ -126,7 +126,8 @@ class Backend final : public BackendBase {
 
   /// Ends all groups of the process as ~Backend does. Called before the interpreter is torn down: a thread that lets go
   /// of a tensor after that would be killed in the middle of it.
-  static void stop_all();
+  /// @param reason told to ranks that miss this one; may be "".
+  static void stop_all(const std::string& reason);
 
   /// "host", "flat", ...: see smddp::Path. For tests and logs.
   std::string path() const;
@@ -204,7 +205,7 @@ class Backend final : public BackendBase {
   // backend.cpp
   /// Puts `work` among what endCoalescing() returns, if that is under way.
   WorkPtr collect(WorkPtr work);
-  void stop();
+  void stop(const std::string& reason = "");
   /// @throws UsageError in the child of a fork, where neither threads nor connections are this process's.
   void refuse_after_fork(const char* operation) const;
   c10::intrusive_ptr<BackendBase> other_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,

@@ -122,7 +122,8 @@ PYBIND11_MODULE(_C, module) {
       py::call_guard<py::gil_scoped_release>(),
       "Meets the other ranks through `store` and returns the backend; `settings` are values for environment variables "
       "that are not set.");
-  module.def("stop_all", &smddp::torch_binding::Backend::stop_all, "Ends all groups, before the interpreter does.");
+  module.def("stop_all", &smddp::torch_binding::Backend::stop_all, py::arg("reason") = "",
+             "Ends all groups, before the interpreter does. `reason` is told to the ranks that miss this one.");
   module.def("address", &smddp::torch_binding::address, "The address of this machine that groups publish.");
   module.def("settings", &smddp::torch_binding::settings,
              "What a group made by this process as rank 0 would be set to, by the environment and the defaults.");

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from shoal_entrypoint.capture import Capture, failing_rank, torchrun_cause
+from shoal_entrypoint.capture import Capture, RankCapture, failing_rank, torchrun_cause
 from shoal_entrypoint.explain import explain, shorten
 
 PLAIN = b"""step 1
@@ -75,6 +75,29 @@ def test_the_rank_that_mpirun_blames_is_explained_not_the_first_that_spoke() -> 
         50,
     )
     message = explain(Capture(), stderr, lambda rank: f"algo-{rank // 2 + 1}")
+    assert message.splitlines()[:2] == ["ValueError: boom", "rank 2 on algo-2"]
+
+
+LOST = PLAIN.replace(
+    b"ValueError: boom",
+    b"SMDDPPeerError: smddp: all_reduce #2: rank 2 on algo-2 closed its connection (its process ended)",
+)
+
+
+def test_a_rank_that_ended_for_another_s_sake_is_not_the_cause() -> None:
+    """mpirun may see a rank of its own host first, although that only followed one of another host."""
+    blamed = b"  Process name: [[41185,1],0]\n  Exit code:    1\n"
+    for said in (tagged(2, PLAIN) + tagged(0, LOST), tagged(0, LOST) + tagged(2, PLAIN)):
+        message = explain(Capture(), feed(said + blamed, 50), lambda rank: f"algo-{rank // 2 + 1}")
+        assert message.splitlines()[:2] == ["ValueError: boom", "rank 2 on algo-2"]
+    alone = explain(Capture(), feed(tagged(0, LOST) + blamed, 50), lambda rank: f"algo-{rank // 2 + 1}")
+    assert "rank 2 on algo-2 closed its connection" in alone.splitlines()[0]
+    assert alone.splitlines()[1] == "rank 0 on algo-1"
+
+
+def test_nor_is_it_where_torchrun_names_it() -> None:
+    ranks = {local: RankCapture(2 + local, Capture(), feed(said, 50)) for local, said in enumerate((PLAIN, LOST))}
+    message = explain(Capture(), feed(TORCHRUN, 100), lambda rank: f"algo-{rank // 2 + 1}", ranks=ranks)
     assert message.splitlines()[:2] == ["ValueError: boom", "rank 2 on algo-2"]
 
 

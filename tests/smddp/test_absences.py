@@ -38,6 +38,18 @@ def test_so_is_a_rank_that_left_too_early(hosts: str) -> None:
     assert "rank 2 on" in messages("departure_beside_an_absence", hosts)[1]
 
 
+@pytest.mark.parametrize("hosts", ["aaa", "abc", "aabb"])
+def test_errors_name_the_exception_that_ended_the_missing_rank(hosts: str) -> None:
+    last = len(hosts) - 1
+    ranks = run_ranks("absences", len(hosts), "uncaught_exception", hosts=hosts, may_fail=[last])
+    assert ranks[last].returncode == 1
+    for rank in ranks[:last]:
+        assert rank.report["seconds"] < SOON, rank.report
+        message = str(rank.report["message"])
+        assert f"rank {last} on" in message
+        assert "closed its connection (its process ended with ValueError: the labels are gone)" in message
+
+
 @pytest.mark.parametrize("hosts", ["aaa", "aabb"])
 def test_a_rank_that_did_its_part_may_leave(hosts: str) -> None:
     assert not any(messages("late_end", hosts))

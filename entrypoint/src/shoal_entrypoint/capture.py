@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict, deque
-from typing import NamedTuple
+from typing import Iterator, NamedTuple
 
 __all__ = ["Capture", "RankCapture", "failing_rank", "torchrun_cause"]
 
@@ -115,6 +115,10 @@ class Capture:
     def first_rank(self) -> int | None:
         """The rank whose traceback came first."""
         return next(iter(self._blocks), None)
+
+    def tracebacks(self) -> Iterator[tuple[int, str]]:
+        """The last traceback of each rank, in the order in which they came."""
+        return ((rank, block.text()) for rank, block in self._blocks.items() if rank is not None)
 
     def rank_lines(self, rank: int | None, count: int) -> list[str]:
         """The last lines of a rank, without tags."""

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import re
-from typing import Callable, Mapping
+from typing import Callable, Iterable, Mapping, TypeVar
 
 from shoal_entrypoint.capture import Capture, RankCapture, failing_rank, torchrun_cause
 
 __all__ = ["explain", "shorten"]
+
+Who = TypeVar("Who")
 
 _LAST_LINES = 20
 # What Python says, below the line that it cannot read, without the word "Traceback".
 _UNREADABLE = re.compile(r"(Syntax|Indentation|Tab)Error: ")
 # Frames between the interpreter and the user's script, and the code lines that Python prints below them.
 _OUR_FRAMES = ('File "<frozen runpy>"', "/mpi4py/__main__.py", "/mpi4py/run.py")
+# What ranks end with because another one is gone: smddp, gloo, NCCL, torch's store.
+_EFFECT = re.compile(
+    r"closed its connection \(|smddp: reported by rank|Connection (closed|reset) by peer|ncclRemoteError|Broken pipe"
+)
 # torch's own log lines: E1120 14:22:28.000000 77 torch/...
 _TORCH_LOG = re.compile(r"[IWE]\d{4} \d\d:\d\d:\d\d")
 
@@ -40,6 +46,8 @@ def explain(
     if traceback is None and rank is None:
         rank = stderr.first_rank()
         traceback = stderr.traceback(rank)
+    if host_of and traceback is not None:
+        rank, traceback = _cause(stderr.tracebacks(), rank, traceback)
     where = [here] if here else [] if rank is None or host_of is None else [f"rank {rank} on {host_of(rank)}"]
     if traceback is not None:
         return "\n".join([_exception(traceback), *where, shorten(traceback)])
@@ -52,9 +60,23 @@ def explain(
 
 def _blamed(ranks: Mapping[int, RankCapture], cause: int | None) -> RankCapture | None:
     """The rank that failed; where torchrun has not named it, one that has a traceback."""
+    told = [(one, text) for one in ranks.values() for text in [one.traceback()] if text is not None]
     if cause is None:
-        return next((one for one in ranks.values() if one.traceback() is not None), None)
-    return next((one for one in ranks.values() if one.rank == cause), None)
+        return _cause(told, *told[0])[0] if told else None
+    named = next((one for one in ranks.values() if one.rank == cause), None)
+    traceback = named.traceback() if named else None
+    return named if traceback is None else _cause(told, named, traceback)[0]
+
+
+def _cause(told: Iterable[tuple[Who, str]], blamed: Who | None, traceback: str) -> tuple[Who | None, str]:
+    """The one that launchers blame is the one that they saw ending first, which may have been another's doing.
+
+    `told`: all that have a traceback; of these the first whose exception has a cause of its own, if the blamed one's
+    has none.
+    """
+    if _EFFECT.search(_exception(traceback)):
+        return next(((who, text) for who, text in told if not _EFFECT.search(_exception(text))), (blamed, traceback))
+    return blamed, traceback
 
 
 def _rank(said: RankCapture, where: str) -> str:

@@ -125,7 +125,8 @@ class Communicator {
 
   /// Tells the other ranks that this one calls no more operations; `delegated` of the other library's are done. A
   /// connection that closes without this is taken for a death.
-  void leave(std::uint64_t delegated);
+  /// @param reason what the errors of ranks that miss this one say of its end: "its process ended with ...". May be "".
+  void leave(std::uint64_t delegated, const std::string& reason = "");
 
   /// Number of the last operation started.
   std::uint64_t sequence() const;

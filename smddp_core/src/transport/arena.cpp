@@ -281,7 +281,7 @@ void Arena::fetch(const Op& op, int local_rank, const Round& round, std::size_t 
   if (error == 0 && theirs.withdrawn.fetch_or(0, std::memory_order_seq_cst) == 0) return;
   const int rank = members_[static_cast<std::size_t>(local_rank)];
   control_->settle(kPatience);
-  if (error == 0 || error == ESRCH || control_->closed(rank)) throw_peer_closed(op, rank, control_->error_number(rank));
+  if (error == 0 || error == ESRCH || control_->closed(rank)) throw_peer_closed(op, rank, control_->how_lost(rank));
   throw Error(ErrorKind::system, describe(op.header) + ": cannot read the memory of " + who(op, {rank}) + ": " +
                                      std::strerror(error) + " (SMDDP_SHM_DIRECT=never does without)");
 }
@@ -346,7 +346,7 @@ void Arena::sleep_until(const Op& op, int local_rank, Phase phase, std::uint64_t
       // It may have finished its part of the operation and left in good order between the two looks.
       if (reached()) return;
       control_->settle(kPatience);
-      throw_peer_closed(op, rank, control_->error_number(rank));
+      throw_peer_closed(op, rank, control_->how_lost(rank));
     }
     if (op.deadline.passed()) throw_timeout(op, control_->blame(behind(phase, number)));
   }

@@ -113,6 +113,7 @@ void Control::take(int rank, Peer& peer, const Notice& notice) {
       break;
     case Notice::Type::farewell:
       peer.left = notice.place;
+      peer.farewell = notice.text;
       break;
   }
 }
@@ -202,7 +203,7 @@ void Control::check() {
 
 // One that died is named before one that left too early: it may have left because of that death. With the lock held.
 template <class Early>
-std::optional<std::pair<int, int>> Control::missing(bool at_once, Early early) const {
+std::optional<Loss> Control::missing(bool at_once, Early early) const {
   const auto now = Deadline::Clock::now();
   std::optional<int> dead;
   std::optional<int> left;
@@ -217,20 +218,20 @@ std::optional<std::pair<int, int>> Control::missing(bool at_once, Early early) c
   }
   if (!sure && !left) return std::nullopt;
   const int rank = dead ? *dead : *left;
-  return std::make_pair(rank, peers_.at(rank).error_number);
+  return loss_of(rank);
 }
 
 void Control::check(const Op& op) {
   check();
-  std::optional<std::pair<int, int>> gone;
+  std::optional<Loss> gone;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     gone = missing(false, [&](const Place& place) { return place.issued < op.header.sequence; });
   }
-  if (gone) throw_peer_closed(op, gone->first, gone->second);
+  if (gone) throw_peer_closed(op, gone->rank, gone->how);
 }
 
-std::optional<std::pair<int, int>> Control::gone(std::uint64_t delegated, bool at_once) const {
+std::optional<Loss> Control::gone(std::uint64_t delegated, bool at_once) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return missing(at_once, [&](const Place& place) { return place.delegated < delegated; });
 }
@@ -245,11 +246,12 @@ std::vector<int> Control::absent(std::uint64_t delegated) const {
   return ranks;
 }
 
-void Control::leave(const Place& place) {
+void Control::leave(const Place& place, const std::string& reason) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Notice notice;
   notice.type = Notice::Type::farewell;
   notice.place = place;
+  notice.text = reason;
   for (auto& [rank, peer] : peers_) send(peer, notice);
 }
 
@@ -294,17 +296,23 @@ bool Control::closed(int rank) const {
   return entry != peers_.end() && entry->second.closed;
 }
 
-std::optional<std::pair<int, int>> Control::lost() const {
+std::optional<Loss> Control::lost() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& [rank, peer] : peers_)
-    if (peer.closed) return std::make_pair(rank, peer.error_number);
+    if (peer.closed) return loss_of(rank);
   return std::nullopt;
 }
 
-int Control::error_number(int rank) const {
+Loss Control::loss_of(int rank) const {
+  const Peer& peer = peers_.at(rank);
+  return {rank, loss_text(peer.error_number, peer.farewell)};
+}
+
+std::string Control::how_lost(int rank, int error_number) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto entry = peers_.find(rank);
-  return entry == peers_.end() ? 0 : entry->second.error_number;
+  if (entry == peers_.end()) return loss_text(error_number, "");
+  return loss_text(error_number == 0 ? entry->second.error_number : error_number, entry->second.farewell);
 }
 
 bool Control::all_answered(const std::vector<int>& asked) const {

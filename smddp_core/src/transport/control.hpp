@@ -23,6 +23,12 @@ struct pollfd;
 
 namespace smddp {
 
+/// How a peer was lost, in words: see loss_text().
+struct Loss {
+  int rank = 0;
+  std::string how;
+};
+
 class Control {
  public:
   explicit Control(int rank);
@@ -43,15 +49,16 @@ class Control {
   /// than the one this rank waits for: nobody can finish without it.
   void check(const Op& op);
 
-  /// A rank that died, and the errno value of its connection; or that left before the `delegated`-th operation that
+  /// A rank that died, or that left before the `delegated`-th operation that
   /// others carry out. As of the last check(). Any thread. @param at_once also one whose connection has just closed.
-  std::optional<std::pair<int, int>> gone(std::uint64_t delegated, bool at_once = false) const;
+  std::optional<Loss> gone(std::uint64_t delegated, bool at_once = false) const;
 
   /// Of the peers, those that have not come to the `delegated`-th operation that others carry out. Any thread.
   std::vector<int> absent(std::uint64_t delegated) const;
 
-  /// Tells the peers that this rank leaves, with all operations up to `place` done.
-  void leave(const Place& place);
+  /// Tells the peers that this rank leaves, with all operations up to `place` done. @param reason if it is none that
+  /// they expect: "ended with ...".
+  void leave(const Place& place, const std::string& reason = "");
 
   /// check(), but looks at the sockets only if the last look is more than a millisecond old at `now`: a system call
   /// costs as much as a small operation. A rank that comes late, which must learn of a dead group, still looks.
@@ -64,11 +71,11 @@ class Control {
   /// True when `rank`'s process ended or left the group. As of the last check().
   bool closed(int rank) const;
 
-  /// A rank whose connection is closed, and the errno value it ended with (0: in good order). As of the last check().
-  std::optional<std::pair<int, int>> lost() const;
+  /// A rank whose connection is closed. As of the last check().
+  std::optional<Loss> lost() const;
 
-  /// See lost(). 0 while `rank` is connected.
-  int error_number(int rank) const;
+  /// How the connection to `rank` ended, here or, with `error_number`, another one. As of the last check().
+  std::string how_lost(int rank, int error_number = 0) const;
 
   /// The recorded reason; "" if there is none. Any thread.
   std::string reason() const;
@@ -107,6 +114,7 @@ class Control {
     Deadline::Clock::time_point closed_at{};
     int error_number = 0;
     std::optional<Place> left;  // in good order, having done so much
+    std::string farewell;       // why, if it said so
     std::optional<Awaited> answer;
     std::deque<Notice> delegated;  // notes that may contradict what comes here
     std::string unsent;            // what the socket's buffer had no room for
@@ -122,8 +130,9 @@ class Control {
   void forget_awaited();
   void compare_order();
   void compare_titles(int rank, const Notice& note);
+  Loss loss_of(int rank) const;
   template <class Early>
-  std::optional<std::pair<int, int>> missing(bool at_once, Early early) const;
+  std::optional<Loss> missing(bool at_once, Early early) const;
   bool all_answered(const std::vector<int>& asked) const;
 
   const int rank_;

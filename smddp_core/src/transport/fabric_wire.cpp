@@ -128,7 +128,7 @@ std::vector<int> FabricWire::pending() const {
 
 void FabricWire::lost(const Op& op, int rank, const std::string& reason) {
   control_.settle(kPatience);
-  if (reason.empty() || control_.closed(rank)) throw_peer_closed(op, rank, control_.error_number(rank));
+  if (reason.empty() || control_.closed(rank)) throw_peer_closed(op, rank, control_.how_lost(rank));
   PeerError error(describe(op.header) + ": " + (op.topology ? op.topology->who({rank}) : join_ranks({rank})) +
                   " cannot be reached over " + endpoint_->name() + ": " + reason);
   error.set_ranks({rank});

@@ -116,7 +116,7 @@ void Mesh::post(Peer& peer, Queue Stream::* queue, std::deque<Piece> Peer::* pie
 
 void Mesh::lost(const Op& op, int rank, int error_number) {
   control_.settle(kPatience);
-  throw_peer_closed(op, rank, error_number);
+  throw_peer_closed(op, rank, control_.how_lost(rank, error_number));
 }
 
 // `bytes` of the queue have moved: says so to those pieces that are complete with it.

@@ -55,6 +55,16 @@ def departure_beside_an_absence() -> None:
     return report_failure(exceptions.SMDDPPeerError, start, lambda: dist.all_reduce(torch.ones(4)))
 
 
+def uncaught_exception() -> None:
+    """The last rank ends with an exception, half a second into an operation of the others."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    dist.barrier()
+    if rank == size - 1:
+        time.sleep(0.5)
+        raise ValueError("the labels are gone\nall \udc80 of them " + "." * 5000)
+    return report_failure(exceptions.SMDDPPeerError, time.monotonic() + 0.5, lambda: dist.all_reduce(torch.ones(4)))
+
+
 def late_end() -> None:
     """Ranks that did their part may leave before the others are done."""
     rank = dist.get_rank()
@@ -179,6 +189,7 @@ def forked_child() -> None:
 CASES: dict[str, Callable[[], None]] = {
     "death_beside_an_absence": death_beside_an_absence,
     "departure_beside_an_absence": departure_beside_an_absence,
+    "uncaught_exception": uncaught_exception,
     "late_end": late_end,
     "recv": receiving(lambda tensor: dist.recv(tensor, 1)),
     "recv_any": receiving(lambda tensor: dist.recv(tensor)),

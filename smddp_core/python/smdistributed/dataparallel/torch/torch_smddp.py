@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-from smdistributed.dataparallel import placement, tuning
+from smdistributed.dataparallel import farewell, placement, tuning
 from smdistributed.dataparallel.rank_environment import rank_environment
 
 try:
@@ -177,7 +177,7 @@ if not _same_release(_C.torch_version, torch.__version__):
         f"smddp was built for torch {_C.torch_version}, this is {torch.__version__}: build the wheel again"
     )
 
-atexit.register(_C.stop_all)
+atexit.register(lambda: _C.stop_all(farewell.reason()))
 os.environ.update(rank_environment(os.environ))
 _register()
 _mark_steps()
