@@ -113,9 +113,14 @@ class Bootstrap {
 
   Root find_root(int port) {
     const std::string host = env_.host_id.empty() ? host_identity() : env_.host_id;
-    const RankInfo mine{host, address_, port, host_name(), version(), can_use_efa(env_), boot_id(), cores_of_machine()};
+    const RankInfo mine{host,           address_,          port,      host_name(),
+                        wire_version(), can_use_efa(env_), boot_id(), cores_of_machine()};
     meeting_point_.set(record_of(rank()), smddp::to_text(mine));
-    if (rank() != 0) return root_from(meeting_point_.get("root", 0));
+    if (rank() != 0) {
+      Root root = root_from(meeting_point_.get("root", 0));
+      require_version(root.info.version, "rank 0 on " + root.info.name);
+      return root;
+    }
     const Root root{mine, make_nonce()};
     meeting_point_.set("root", to_text(root));
     return root;
@@ -145,7 +150,7 @@ class Bootstrap {
   }
 
   Table publish_table(const Root& root) {
-    Table table{version(), root.nonce, env_.shared(), {}};
+    Table table{wire_version(), root.nonce, env_.shared(), {}};
     for (int r = 0; r < options_.size; ++r) {
       table.ranks.push_back(rank_info_from(meeting_point_.get(record_of(r), r)));
       const RankInfo& info = table.ranks.back();

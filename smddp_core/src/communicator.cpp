@@ -12,6 +12,7 @@
 #include "report.hpp"
 #include "runtime/birthplace.hpp"
 #include "smddp/errors.hpp"
+#include "table.hpp"
 
 namespace smddp {
 
@@ -24,9 +25,10 @@ class Communicator::Impl {
     if (options.size > 1) {
       links_ = bootstrap(store, options);
     } else {
-      links_.topology = Topology::from({RankInfo{"alone", "127.0.0.1", 0, host_name(), version()}}, 0, false);
+      links_.topology = Topology::from({RankInfo{"alone", "127.0.0.1", 0, host_name(), wire_version()}}, 0, false);
       links_.env = options.env;
     }
+    if (options.rank == 0) print_unknown_settings();
     if (links_.env.info) print_info(options.name, links_.topology, links_.env);
   }
 

@@ -1,10 +1,14 @@
 #include "smddp/env.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <sstream>
 
 #include "runtime/cpu_list.hpp"
@@ -234,6 +238,18 @@ Env Env::from_process(const Settings& given) {
       apply(env, row, chosen->second, "given by the program");
   }
   return env;
+}
+
+std::vector<std::string> unknown_settings() {
+  static constexpr char kPrefix[] = "SMDDP_";
+  // Read elsewhere: choose_address(), the Python part.
+  static const std::set<std::string> others{"SMDDP_SOCKET_IFNAME", "SMDDP_TUNE_FILE"};
+  std::vector<std::string> names;
+  for (char** entry = environ; entry && *entry; ++entry) {
+    const std::string name(*entry, std::strcspn(*entry, "="));
+    if (name.rfind(kPrefix, 0) == 0 && !find(name) && others.count(name) == 0) names.push_back(name);
+  }
+  return names;
 }
 
 Settings Env::shared() const {

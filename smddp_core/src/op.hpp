@@ -30,7 +30,8 @@ void check_same(const Op& op, int rank, const OpHeader& theirs, int peer);
 /// @throws PeerError naming the operation and `peer`. @param how its connection ended: see loss_text().
 [[noreturn]] void throw_peer_closed(const Op& op, int peer, const std::string& how);
 
-/// "closed its connection (...)", "cannot be reached any more: ...". @param error_number how it ended; 0: in good order.
+/// "closed its connection (...)", "cannot be reached any more: ...". @param error_number how it ended; 0: in good
+/// order.
 /// @param farewell what the rank said of its end, if anything.
 std::string loss_text(int error_number, const std::string& farewell);
 

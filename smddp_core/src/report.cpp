@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <sstream>
 
 #include "json.hpp"
@@ -162,6 +163,15 @@ void print_info(const std::string& group, const Topology& topology, const Env& e
   }
   const std::string lines = text.str();
   std::fputs(lines.c_str(), stderr);
+}
+
+void print_unknown_settings() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    for (const std::string& name : unknown_settings())
+      std::fprintf(stderr, "smddp: %s has no effect: smddp %s has no such setting ('smddp info' lists them)\n",
+                   name.c_str(), version());
+  });
 }
 
 void write_stats(const Env& env, const ReportSource& source) {

@@ -31,9 +31,11 @@ long count_of(std::istringstream& in, const std::string& word) {
 
 }  // namespace
 
+std::string wire_version() { return std::string(version()) + "/" + std::to_string(kProtocol); }
+
 void require_version(const std::string& theirs, const std::string& who) {
-  if (theirs == version()) return;
-  throw UsageError("smddp: " + who + " has smddp " + theirs + ", this rank " + version() +
+  if (theirs == wire_version()) return;
+  throw UsageError("smddp: " + who + " has smddp " + theirs + ", this rank " + wire_version() +
                    ": install one version on all hosts");
 }
 

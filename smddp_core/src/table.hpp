@@ -7,6 +7,7 @@
 #include "smddp/env.hpp"
 #include "smddp/topology.hpp"
 #include "transport/connect.hpp"
+#include "transport/handshake.hpp"
 
 namespace smddp {
 
@@ -22,6 +23,9 @@ std::string to_text(const Table& table);
 
 /// @throws UsageError when `text` is not a table, or naming both versions when it is another version's.
 Table table_from(const std::string& text);
+
+/// What all ranks must have in common: the release, and after a slash the form of the bytes between ranks.
+std::string wire_version();
 
 /// @throws UsageError naming both versions and `who` when `theirs` is not this library's.
 void require_version(const std::string& theirs, const std::string& who);

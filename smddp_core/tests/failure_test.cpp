@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "ranks.hpp"
+#include "table.hpp"
 
 namespace smddp::testing {
 namespace {
@@ -140,6 +141,24 @@ TEST(Mismatch, RanksThatDoubleBesideRanksThatRelay) {
           options.env.net_one_shot_bytes = std::size_t{16} << 20;
           options.env.socket_buffer_bytes = 8192;
         });
+}
+
+// The release alone does not tell builds apart whose notices differ.
+TEST(Failure, ARankZeroOfAnotherBuildIsRefused) {
+  MemoryStore store;
+  const std::string nonce(Nonce().size(), '0');
+  store.set("root", nonce + " " + to_text(RankInfo{"a", "127.0.0.1", 9, "node-a", std::string(version()) + "/2"}));
+  const CommunicatorOptions options = options_for({"a", "b"}, 1);
+  const std::string text = message_of<UsageError>([&] { Communicator(store, options); });
+  expect_contains(text, std::string("rank 0 on node-a has smddp ") + version() + "/2, this rank " + wire_version());
+}
+
+TEST_P(Failures, LeavingWithAReasonIsReportedWithIt) {
+  run([&](Communicator& group, int rank) {
+    if (rank == size() - 1) return group.leave(0, "its process ended with KeyError: 7");
+    expect_contains(message_of<PeerError>([&] { group.barrier(kTimeout); }),
+                    "closed its connection (its process ended with KeyError: 7)");
+  });
 }
 
 TEST_P(Failures, LeavingEarlyIsReported) {

@@ -78,11 +78,11 @@ void fuzz(const std::vector<std::string>& corpus, const std::function<void(const
 }
 
 TEST(Fuzz, Table) {
-  Table table{version(), make_nonce(), Env().shared(), {}};
+  Table table{wire_version(), make_nonce(), Env().shared(), {}};
   std::vector<std::string> corpus;
   for (int ranks = 0; ranks < 3; ++ranks) {
     corpus.push_back(to_text(table));
-    table.ranks.push_back({"boot-1", "10.0.0.1", 4711, "node-a", version()});
+    table.ranks.push_back({"boot-1", "10.0.0.1", 4711, "node-a", wire_version()});
   }
   fuzz(corpus, [](const std::string& text) {
     const Table read = table_from(text);

@@ -202,6 +202,12 @@ TEST(TaskPool, RunsOnTheCoresItIsGiven) {
   EXPECT_THROW(pool.run_on({}), UsageError);
 }
 
+TEST(Environment, MistypedSettingsAreFound) {
+  for (const char* name : {"SMDDP_STREAM", "SMDDP_SOCKET_IFNAME", "SMDDP_STREAMS"}) ::setenv(name, "4", 1);
+  EXPECT_EQ(unknown_settings(), std::vector<std::string>{"SMDDP_STREAM"});
+  for (const char* name : {"SMDDP_STREAM", "SMDDP_SOCKET_IFNAME", "SMDDP_STREAMS"}) ::unsetenv(name);
+}
+
 TEST(Environment, AGroupUsesRankZerosSettings) {
   Env first;
   first.one_shot_bytes = 77;
@@ -222,7 +228,7 @@ TEST(Environment, AGroupUsesRankZerosSettings) {
 
 TEST(Table, SurvivesTheStore) {
   Table table;
-  table.version = version();
+  table.version = wire_version();
   table.nonce = make_nonce();
   table.settings = Env().shared();
   table.ranks = {{"boot-1", "10.0.0.1", 17, "node-a", "0.1.0"}, {"boot-2", "10.0.0.2", 18, "node-b", "0.1.0"}};

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "smddp/types.hpp"
 
@@ -153,6 +154,9 @@ struct Env {
   /// @throws UsageError for unknown names and unreadable values.
   void adopt(const Settings& settings, const std::string& theirs);
 };
+
+/// Environment variables that are named like settings and are none, a mistyped one perhaps.
+std::vector<std::string> unknown_settings();
 
 /// One `name=value` line a setting, and back.
 /// @throws UsageError for a line without `=`.

@@ -12,8 +12,6 @@ namespace smddp {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x50444D53;  // "SMDP"
-// Changes when the bytes between ranks change, so that mixed versions are refused and not misread.
-constexpr std::uint32_t kProtocol = 2;
 
 void fill_random(void* data, std::size_t bytes) {
   auto* at = static_cast<char*>(data);
