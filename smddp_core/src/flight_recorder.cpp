@@ -13,31 +13,28 @@ void add(std::atomic<std::uint64_t>& total, std::uint64_t amount) {
   total.store(total.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
 }
 
-// Several groups may add at a time.
-std::array<OpTotals, kOpKinds> totals_of_process;
+// Of all groups, those that have ended included. A list that only grows (some 250 bytes a group) needs no lock, which
+// the child of a fork could find taken for ever.
+std::atomic<GroupTotals*> newest{nullptr};
 
-void add_to_process(OpKind kind, std::uint64_t bytes, std::uint64_t time, std::uint64_t exposed, bool failed) {
-  OpTotals& sum = totals_of_process[static_cast<std::size_t>(kind)];
-  const auto relaxed = std::memory_order_relaxed;
-  sum.calls.fetch_add(1, relaxed);
-  if (failed) sum.failures.fetch_add(1, relaxed);
-  sum.bytes.fetch_add(bytes, relaxed);
-  sum.nanoseconds.fetch_add(time, relaxed);
-  if (exposed > 0) sum.exposed.fetch_add(exposed, relaxed);
+GroupTotals& new_totals() {
+  auto* const totals = new GroupTotals;
+  totals->next = newest.load(std::memory_order_relaxed);
+  while (!newest.compare_exchange_weak(totals->next, totals, std::memory_order_release, std::memory_order_relaxed)) {
+  }
+  return *totals;
 }
 
-OpCounters counters_of(const OpTotals& sum) {
+void add_to(OpCounters& counters, const OpTotals& sum) {
   const auto seconds = [](const std::atomic<std::uint64_t>& total) {
     return static_cast<double>(total.load(std::memory_order_relaxed)) * 1e-9;
   };
-  OpCounters counters;
-  counters.calls = sum.calls.load(std::memory_order_relaxed);
-  counters.failures = sum.failures.load(std::memory_order_relaxed);
-  counters.bytes = sum.bytes.load(std::memory_order_relaxed);
-  counters.seconds = seconds(sum.nanoseconds);
-  counters.exposed_seconds = seconds(sum.exposed);
+  counters.calls += sum.calls.load(std::memory_order_relaxed);
+  counters.failures += sum.failures.load(std::memory_order_relaxed);
+  counters.bytes += sum.bytes.load(std::memory_order_relaxed);
+  counters.seconds += seconds(sum.nanoseconds);
+  counters.exposed_seconds += seconds(sum.exposed) + seconds(sum.exposed_elsewhere);
   if (counters.seconds > 0) counters.bytes_per_second = static_cast<double>(counters.bytes) / counters.seconds;
-  return counters;
 }
 
 nanoseconds unix_offset() {
@@ -54,10 +51,12 @@ const char* name_of(OpState state) {
 }
 
 FlightRecorder::FlightRecorder(std::size_t capacity)
-    : capacity_(capacity), to_unix_(unix_offset()), slots_(capacity ? new Slot[capacity] : nullptr) {}
+    : capacity_(capacity),
+      to_unix_(unix_offset()),
+      slots_(capacity ? new Slot[capacity] : nullptr),
+      totals_(new_totals()) {}
 
-OpTotals& FlightRecorder::totals(OpKind kind) { return totals_[static_cast<std::size_t>(kind)]; }
-const OpTotals& FlightRecorder::totals(OpKind kind) const { return totals_[static_cast<std::size_t>(kind)]; }
+OpTotals& FlightRecorder::totals(OpKind kind) const { return totals_.by_kind[static_cast<std::size_t>(kind)]; }
 
 std::int64_t FlightRecorder::unix_time(Clock::time_point time) const {
   return (duration_cast<nanoseconds>(time.time_since_epoch()) + to_unix_).count();
@@ -91,9 +90,7 @@ void FlightRecorder::end(bool failed, Clock::time_point now) {
   add(sum.bytes, bytes);
   const auto time = static_cast<std::uint64_t>(duration_cast<nanoseconds>(now - current_start_).count());
   add(sum.nanoseconds, time);
-  // Others add here as well: see add_exposed().
-  if (exposed_) sum.exposed.fetch_add(time, std::memory_order_relaxed);
-  add_to_process(current_.kind, bytes, time, exposed_ ? time : 0, failed);
+  if (exposed_) add(sum.exposed, time);
   if (capacity_ == 0) return;
   Slot& slot = slots_[(begun_.load(std::memory_order_relaxed) - 1) % capacity_];
   // The lowest bit of the time says how it ended; Unix time in nanoseconds can spare it.
@@ -106,8 +103,7 @@ void FlightRecorder::end(bool failed, Clock::time_point now) {
 
 void FlightRecorder::add_exposed(OpKind kind, nanoseconds time) {
   const auto amount = static_cast<std::uint64_t>(time.count());
-  totals(kind).exposed.fetch_add(amount, std::memory_order_relaxed);
-  totals_of_process[static_cast<std::size_t>(kind)].exposed.fetch_add(amount, std::memory_order_relaxed);
+  totals(kind).exposed_elsewhere.fetch_add(amount, std::memory_order_relaxed);
 }
 
 std::vector<OpRecord> FlightRecorder::recent() const {
@@ -134,8 +130,17 @@ std::vector<OpRecord> FlightRecorder::recent() const {
   return records;
 }
 
-OpCounters FlightRecorder::counters(OpKind kind) const { return counters_of(totals(kind)); }
+OpCounters FlightRecorder::counters(OpKind kind) const {
+  OpCounters counters;
+  add_to(counters, totals(kind));
+  return counters;
+}
 
-OpCounters process_counters(OpKind kind) { return counters_of(totals_of_process[static_cast<std::size_t>(kind)]); }
+OpCounters process_counters(OpKind kind) {
+  OpCounters counters;
+  for (const GroupTotals* group = newest.load(std::memory_order_acquire); group; group = group->next)
+    add_to(counters, group->by_kind[static_cast<std::size_t>(kind)]);
+  return counters;
+}
 
 }  // namespace smddp

@@ -1,7 +1,7 @@
 // What a group has done lately and in total: a ring of its last operations, and counters by kind of operation.
 //
-// One thread at a time writes (operations of a group are serialised), any thread reads. Nothing here takes a lock: the
-// cost to an operation is one look at the clock, a dozen stores, and five additions to the totals of the process.
+// One thread at a time writes (operations of a group are serialised), any thread reads. Nothing here takes a lock or
+// needs a locked instruction: the cost to an operation is one look at the clock and two dozen stores.
 #pragma once
 
 #include <array>
@@ -45,7 +45,14 @@ struct OpTotals {
   std::atomic<std::uint64_t> failures{0};
   std::atomic<std::uint64_t> bytes{0};
   std::atomic<std::uint64_t> nanoseconds{0};
-  std::atomic<std::uint64_t> exposed{0};
+  std::atomic<std::uint64_t> exposed{0};            ///< In operations whose thread itself was blocked by them.
+  std::atomic<std::uint64_t> exposed_elsewhere{0};  ///< From add_exposed(), by any thread.
+};
+
+/// Those of a group, by kind. They outlive it, as a part of what the process has done.
+struct GroupTotals {
+  std::array<OpTotals, kOpKinds> by_kind;
+  GroupTotals* next = nullptr;
 };
 
 /// What all groups of this process have done so far, those that have ended included. Any thread.
@@ -84,8 +91,7 @@ class FlightRecorder {
     std::array<std::atomic<std::uint64_t>, kWords> words{};
   };
 
-  OpTotals& totals(OpKind kind);
-  const OpTotals& totals(OpKind kind) const;
+  OpTotals& totals(OpKind kind) const;
   std::int64_t unix_time(Clock::time_point time) const;
   void write(Slot& slot, const OpHeader& header, std::uint64_t started, std::uint64_t ended_and_failed);
 
@@ -96,7 +102,7 @@ class FlightRecorder {
   OpHeader current_;
   bool exposed_ = false;
   Clock::time_point current_start_;
-  std::array<OpTotals, kOpKinds> totals_;
+  GroupTotals& totals_;
 };
 
 }  // namespace smddp

@@ -49,6 +49,7 @@ void TaskPool::post(std::function<void()> task) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (closing_) return;
+    close_door();
     tasks_.push_back(std::move(task));
   }
   ready_->notify_one();
@@ -63,6 +64,7 @@ void TaskPool::drain() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     closing_ = true;
+    close_door();
   }
   ready_->notify_all();
   for (std::thread& thread : threads_)
@@ -70,24 +72,37 @@ void TaskPool::drain() {
 }
 
 bool TaskPool::try_enter() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (closing_ || running_ > 0 || !tasks_.empty()) return false;
-  entered_ = true;
-  ++running_;
-  return true;
+  Door expected = Door::open;
+  return door_.compare_exchange_strong(expected, Door::entered, std::memory_order_acquire, std::memory_order_relaxed);
 }
 
 void TaskPool::leave() {
+  Door expected = Door::entered;
+  if (door_.compare_exchange_strong(expected, Door::open, std::memory_order_release, std::memory_order_relaxed)) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   entered_ = false;
-  --running_;
-  if (tasks_.empty()) idle_->notify_all();
+  settle();
+}
+
+// With the lock held. From here on nobody enters, and who is in leaves by way of the lock.
+void TaskPool::close_door() {
+  if (door_.exchange(Door::closed, std::memory_order_acq_rel) == Door::entered) entered_ = true;
+}
+
+// With the lock held, after something has ended.
+void TaskPool::settle() {
   if (closing_ || !tasks_.empty()) ready_->notify_all();
+  if (!tasks_.empty() || running_ > 0 || entered_) return;
+  idle_->notify_all();
+  if (!closing_) door_.store(Door::open, std::memory_order_release);
 }
 
 bool TaskPool::wait_idle(std::chrono::milliseconds patience) {
   std::unique_lock<std::mutex> lock(mutex_);
-  return idle_->wait_for(lock, patience, [&] { return tasks_.empty() && running_ == 0; });
+  close_door();
+  const bool idle = idle_->wait_for(lock, patience, [&] { return tasks_.empty() && running_ == 0 && !entered_; });
+  settle();
+  return idle;
 }
 
 void TaskPool::work() {
@@ -104,7 +119,8 @@ void TaskPool::work() {
     task();
     task = nullptr;  // what it holds on to is let go before the pool counts as idle
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (--running_ == 0 && tasks_.empty()) idle_->notify_all();
+    --running_;
+    settle();
   }
 }
 

@@ -1,6 +1,7 @@
 // A queue of tasks and the threads that run them in order of arrival.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -48,7 +49,16 @@ class TaskPool {
   void drain();
 
  private:
+  /// Whether a caller's thread may enter without the lock: only while there is nothing else, and then by itself.
+  enum class Door : int {
+    open,     ///< Nothing is queued or running, nobody waits.
+    entered,  ///< So it was, and a caller's thread is in.
+    closed,   ///< All else: what is under the lock says what.
+  };
+
   void work();
+  void close_door();
+  void settle();
 
   const Birthplace birthplace_;
   std::mutex mutex_;
@@ -58,7 +68,8 @@ class TaskPool {
   std::unique_ptr<std::condition_variable> idle_ = std::make_unique<std::condition_variable>();
   int running_ = 0;
   bool closing_ = false;
-  bool entered_ = false;  // by a caller's thread: the pool's own threads stand back
+  bool entered_ = false;  // by a caller's thread, as known while the door is closed: the pool's own stand back
+  std::atomic<Door> door_{Door::open};
   std::vector<std::thread> threads_;
 };
 
