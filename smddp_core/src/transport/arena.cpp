@@ -15,6 +15,7 @@
 #include "memory.hpp"
 #include "smddp/errors.hpp"
 #include "transport/cores.hpp"
+#include "transport/far_fence.hpp"
 #include "transport/peer_memory.hpp"
 
 namespace smddp {
@@ -30,6 +31,7 @@ struct alignas(128) Arena::Lane {
   cpu_set_t cores;                      // that it may use
   MemoryProof proof;
   std::atomic<bool> reads_all;  // every other rank's memory
+  std::atomic<bool> obeys;      // far fences, and has a core of its own
   std::atomic<std::uint32_t> withdrawn;
   struct {
     OpHeader op;
@@ -177,18 +179,25 @@ void Arena::meet(const Op& op, bool direct) {
   for (int r = 0; r < size(); ++r) masks.push_back(lane(r).cores);
   own_cores_ = cores_suffice(masks, quota_cores());
   if (own_cores_) spins_ = spins_in(kSpinTime);
-  if (direct) find_direct(op);
+  find_abilities(op, direct);
 }
 
-void Arena::find_direct(const Op& op) {
-  bool all = true;
-  for (int r = 0; r < size(); ++r) all = all && (r == me_ || can_read(lane(r).proof));
-  lane(me_).reads_all.store(all, std::memory_order_relaxed);
+// What ranks do only if all of a host can.
+void Arena::find_abilities(const Op& op, bool direct) {
+  for (int r = 0; r < size(); ++r) direct = direct && (r == me_ || can_read(lane(r).proof));
+  lane(me_).reads_all.store(direct, std::memory_order_relaxed);
+  // Ranks that share cores sleep in every operation, and far fences disturb who works.
+  lane(me_).obeys.store(own_cores_ && obey_far_fences(), std::memory_order_relaxed);
   const Round round = begin(op, 0);
   publish(op, round);
   await_all_published(op, round, true);
-  direct_ = true;
-  for (int r = 0; r < size(); ++r) direct_ = direct_ && lane(r).reads_all.load(std::memory_order_relaxed);
+  const auto all = [&](std::atomic<bool> Lane::* ability) {
+    bool every = true;
+    for (int r = 0; r < size(); ++r) every = every && (lane(r).*ability).load(std::memory_order_relaxed);
+    return every;
+  };
+  direct_ = all(&Lane::reads_all);
+  far_fences_ = all(&Lane::obeys);
 }
 
 Arena::Header& Arena::header() const { return *reinterpret_cast<Header*>(segment_.data()); }
@@ -290,12 +299,16 @@ void Arena::withdraw() { lane(me_).withdrawn.store(1, std::memory_order_seq_cst)
 
 void Arena::signal_reduced(const Round& round) { signal(lane(me_).reduced, round.number); }
 
-// The sequentially consistent pair (bell, sleepers) here and (sleepers, bell) in sleep_until() makes sure that a rank
-// that goes to sleep either sees the counter or is seen.
+// A rank that goes to sleep either sees the counter or is seen: by the sequentially consistent pairs (bell, sleepers)
+// here and (sleepers, bell) in sleep_until(), or by the far fence there, which orders counter and sleepers here.
 void Arena::signal(std::atomic<std::uint64_t>& counter, std::uint64_t value) {
   Lane& mine = lane(me_);
   mine.core.store(::sched_getcpu(), std::memory_order_relaxed);
   counter.store(value, std::memory_order_release);
+  if (far_fences_) {
+    near_fence();
+    if (mine.sleepers.load(std::memory_order_relaxed) == 0) return;
+  }
   mine.bell.fetch_add(1, std::memory_order_seq_cst);
   if (mine.sleepers.load(std::memory_order_seq_cst) > 0) futex(mine.bell, FUTEX_WAKE, INT_MAX, nullptr);
 }
@@ -336,6 +349,7 @@ void Arena::sleep_until(const Op& op, int local_rank, Phase phase, std::uint64_t
   for (;;) {
     const timespec nap{0, hook_ && hook_(op) ? kBusyNapNanoseconds : kNapNanoseconds};
     theirs.sleepers.fetch_add(1, std::memory_order_seq_cst);
+    if (far_fences_) far_fence();
     const std::uint32_t heard = theirs.bell.load(std::memory_order_seq_cst);
     if (!reached()) futex(theirs.bell, FUTEX_WAIT, heard, &nap);
     theirs.sleepers.fetch_sub(1, std::memory_order_seq_cst);

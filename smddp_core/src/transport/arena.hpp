@@ -174,7 +174,7 @@ class Arena {
   Header& header() const;
   Lane& lane(int local_rank) const;
   void signal(std::atomic<std::uint64_t>& counter, std::uint64_t value);
-  void find_direct(const Op& op);
+  void find_abilities(const Op& op, bool direct);
   void await_number(const Op& op, int local_rank, Phase phase, std::uint64_t number, int spins);
   void step_aside(int local_rank);
   void sleep_until(const Op& op, int local_rank, Phase phase, std::uint64_t number);
@@ -185,6 +185,7 @@ class Arena {
   std::size_t unit_bytes_ = 0;
   int me_ = 0;
   bool own_cores_ = false;
+  bool far_fences_ = false;
   bool direct_ = false;
   std::unique_ptr<std::uint64_t> proof_;  // what others find at MemoryProof::address
   int spins_ = 0;
