@@ -22,13 +22,13 @@ class Communicator::Impl {
       : options_(options), recorder_(options.env.flight_recorder), delegated_(options.env.flight_recorder) {
     if (options.size < 1 || options.rank < 0 || options.rank >= options.size)
       throw UsageError("rank " + std::to_string(options.rank) + " of " + std::to_string(options.size));
+    print_unknown_settings(options.rank);
     if (options.size > 1) {
       links_ = bootstrap(store, options);
     } else {
       links_.topology = Topology::from({RankInfo{"alone", "127.0.0.1", 0, host_name(), wire_version()}}, 0, false);
       links_.env = options.env;
     }
-    if (options.rank == 0) print_unknown_settings();
     if (links_.env.info) print_info(options.name, links_.topology, links_.env);
   }
 

@@ -165,12 +165,12 @@ void print_info(const std::string& group, const Topology& topology, const Env& e
   std::fputs(lines.c_str(), stderr);
 }
 
-void print_unknown_settings() {
+void print_unknown_settings(int rank) {
   static std::once_flag once;
-  std::call_once(once, [] {
+  std::call_once(once, [rank] {
+    if (rank != 0) return;
     for (const std::string& name : unknown_settings())
-      std::fprintf(stderr, "smddp: %s has no effect: smddp %s has no such setting ('smddp info' lists them)\n",
-                   name.c_str(), version());
+      std::fprintf(stderr, "smddp: %s has no effect: smddp %s has no such setting\n", name.c_str(), version());
   });
 }
 

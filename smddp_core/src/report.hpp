@@ -39,8 +39,9 @@ std::string dump_flight_recorder(const Env& env, const ReportSource& source);
 /// SMDDP_DEBUG=INFO: what the group is and how it was set, from rank 0, and a line about each host from its first rank.
 void print_info(const std::string& group, const Topology& topology, const Env& env);
 
-/// Says on stderr, once a process, which environment variables are named like settings and are none.
-void print_unknown_settings();
+/// Says on stderr which environment variables are named like settings and are none, if `rank`, in the process's first
+/// group, is 0.
+void print_unknown_settings(int rank);
 
 /// Appends stats_json() to env.stats_file, if set. A failure is reported on stderr: the job's result does not depend
 /// on it.

@@ -18,6 +18,7 @@
 #include "smddp/types.hpp"
 #include "table.hpp"
 #include "transport/interface.hpp"
+#include "transport/notice.hpp"
 
 namespace smddp {
 namespace {
@@ -242,6 +243,19 @@ TEST(Table, SurvivesTheStore) {
   EXPECT_NE(text.find("rank 0 has smddp 9.9.9"), std::string::npos) << text;
 }
 
+TEST(Notice, IsNotCutInsideACharacter) {
+  Notice farewell;
+  farewell.type = Notice::Type::farewell;
+  for (int i = 0; i < 1000; ++i) farewell.text += i == 0 ? "x" : "\u00e9";
+  NoticeReader reader;
+  const std::string bytes = to_bytes(farewell);
+  reader.feed(bytes.data(), bytes.size());
+  const std::string text = reader.next()->text;
+  EXPECT_EQ(text.size() % 2, 1U);
+  EXPECT_GT(text.size(), 900U);
+  EXPECT_EQ(text, farewell.text.substr(0, text.size()));
+}
+
 TEST(TaskPool, RunsInOrderAndDrains) {
   std::vector<int> order;
   TaskPool pool(1, "test");
@@ -273,6 +287,46 @@ TEST(TaskPool, CallersWorkTakesItsPlaceInTheOrder) {
   pool.leave();
   drainer.join();
   EXPECT_FALSE(pool.try_enter()) << "drained";
+}
+
+TEST(TaskPool, CallersAndTasksExcludeOneAnother) {
+  TaskPool pool(1, "test");
+  std::atomic<bool> over{false};
+  std::atomic<int> inside{0};
+  std::atomic<int> most{0};
+  std::atomic<int> entered{0};
+  const auto work = [&] {
+    const int now = ++inside;
+    if (now > 1) most = now;
+    --inside;
+  };
+  std::vector<std::thread> others;
+  for (int i = 0; i < 2; ++i)
+    others.emplace_back([&] {
+      while (!over) {
+        if (!pool.try_enter()) continue;
+        work();
+        ++entered;
+        pool.leave();
+      }
+    });
+  others.emplace_back([&] {
+    while (!over) pool.wait_idle(std::chrono::milliseconds(1));
+  });
+  int ran = 0;
+  for (int i = 0; i < 5000; ++i)
+    pool.post([&] {
+      work();
+      ++ran;
+    });
+  while (entered < 5000) std::this_thread::yield();
+  over = true;
+  for (std::thread& other : others) other.join();
+  EXPECT_TRUE(pool.wait_idle(std::chrono::seconds(10)));
+  EXPECT_TRUE(pool.try_enter()) << "open again";
+  pool.leave();
+  EXPECT_EQ(ran, 5000);
+  EXPECT_EQ(most, 0);
 }
 
 // Runs `callbacks` after `operation`, which does nothing but wake whoever waits for it.

@@ -43,7 +43,11 @@ void translate(std::exception_ptr pointer) {
     if (pointer) std::rethrow_exception(pointer);
   } catch (const Error& error) {
     const py::object type = py::module_::import("smdistributed.dataparallel.exceptions").attr(class_of(error.kind()));
-    PyErr_SetString(type.ptr(), error.what());
+    // Some of it is other ranks' text.
+    const std::string text = error.what();
+    const auto message = py::reinterpret_steal<py::object>(
+        PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+    PyErr_SetObject(type.ptr(), message.ptr());
   }
 }
 

@@ -90,9 +90,36 @@ def test_a_rank_that_ended_for_another_s_sake_is_not_the_cause() -> None:
     for said in (tagged(2, PLAIN) + tagged(0, LOST), tagged(0, LOST) + tagged(2, PLAIN)):
         message = explain(Capture(), feed(said + blamed, 50), lambda rank: f"algo-{rank // 2 + 1}")
         assert message.splitlines()[:2] == ["ValueError: boom", "rank 2 on algo-2"]
+    # What a rank caught and lived with is not what it died of, and a rank that is not named is not the cause.
+    caught = PLAIN + b"step\n" * 20
+    for said in (tagged(2, caught) + tagged(0, LOST), tagged(1, PLAIN) + tagged(0, LOST)):
+        message = explain(Capture(), feed(said + blamed, 50), lambda rank: f"algo-{rank // 2 + 1}")
+        assert message.splitlines()[1] == "rank 0 on algo-1"
     alone = explain(Capture(), feed(tagged(0, LOST) + blamed, 50), lambda rank: f"algo-{rank // 2 + 1}")
     assert "rank 2 on algo-2 closed its connection" in alone.splitlines()[0]
     assert alone.splitlines()[1] == "rank 0 on algo-1"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"RuntimeError: [../gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:4711",
+        b"DistBackendError: NCCL error in: x.cpp:1, remote process exited or there was a network error",
+        b"torch.distributed.DistNetworkError: failed to recv, got 0 bytes",
+        b"RuntimeError: smddp: reported by rank 1: all_reduce #7 (sum): rank 2 on b closed its connection",
+    ],
+)
+def test_effects_of_all_libraries_are_known(line: bytes) -> None:
+    lost = PLAIN.replace(b"ValueError: boom", line)
+    said = tagged(0, lost) + tagged(2, PLAIN) + b"  Process name: [[41185,1],0]\n"
+    assert explain(Capture(), feed(said, 50), lambda rank: "a").splitlines()[:2] == ["ValueError: boom", "rank 2 on a"]
+
+
+@pytest.mark.parametrize("line", [b"ConnectionResetError: [Errno 104] Connection reset by peer", b"BrokenPipeError: x"])
+def test_a_connection_of_the_user_s_own_is_a_cause(line: bytes) -> None:
+    own = PLAIN.replace(b"ValueError: boom", line)
+    said = tagged(0, own) + tagged(2, PLAIN) + b"  Process name: [[41185,1],0]\n"
+    assert explain(Capture(), feed(said, 50), lambda rank: "a").splitlines()[:2] == [line.decode(), "rank 0 on a"]
 
 
 def test_nor_is_it_where_torchrun_names_it() -> None:

@@ -47,7 +47,13 @@ def test_errors_name_the_exception_that_ended_the_missing_rank(hosts: str) -> No
         assert rank.report["seconds"] < SOON, rank.report
         message = str(rank.report["message"])
         assert f"rank {last} on" in message
-        assert "closed its connection (its process ended with ValueError: the labels are gone)" in message
+        assert "closed its connection (its process ended with ValueError: the labels are gone? \u4e00" in message
+        assert message.endswith("\u4e00...)")
+
+
+def test_so_they_do_where_multiprocessing_started_it() -> None:
+    message = str(run_ranks("spawned", 1)[0].report["message"])
+    assert message.endswith("closed its connection (its process ended with KeyError: 'a column')")
 
 
 @pytest.mark.parametrize("hosts", ["aaa", "aabb"])

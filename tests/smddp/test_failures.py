@@ -48,6 +48,13 @@ def test_mismatch_timeout_and_abort_are_told_apart() -> None:
         assert re.search("tensors on meta have no data to exchange|Could not run 'c10d::allreduce_'", report["device"])
 
 
+def test_jobs_of_train_keep_the_last_operations(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    env = {"SM_OUTPUT_DATA_DIR": str(tmp_path / "data")}
+    run_ranks("failures", 3, "death", env=env, may_fail=range(3))
+    assert len(list((tmp_path / "data" / "smddp").glob("smddp-flight-*-rank*.jsonl"))) == 2
+
+
 @pytest.mark.parametrize("case", ["death", "death_inside"])
 @pytest.mark.parametrize(
     ("hosts", "direct"), [("aaa", "never"), ("aaa", "always"), ("abb", "auto"), ("aabb", "never"), ("aabb", "always")]

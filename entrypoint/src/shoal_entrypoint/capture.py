@@ -116,9 +116,9 @@ class Capture:
         """The rank whose traceback came first."""
         return next(iter(self._blocks), None)
 
-    def tracebacks(self) -> Iterator[tuple[int, str]]:
-        """The last traceback of each rank, in the order in which they came."""
-        return ((rank, block.text()) for rank, block in self._blocks.items() if rank is not None)
+    def last_words(self) -> Iterator[tuple[int | None, str]]:
+        """The tracebacks that ranks ended with: little or nothing followed. In the order in which they came."""
+        return ((rank, block.text()) for rank, block in self._blocks.items() if block.open)
 
     def rank_lines(self, rank: int | None, count: int) -> list[str]:
         """The last lines of a rank, without tags."""
@@ -157,6 +157,10 @@ class RankCapture(NamedTuple):
         """Its last traceback, with torch's marks or without."""
         told = (stream.traceback(rank) for stream in (self.stderr, self.stdout) for rank in (self.rank, None))
         return next((text for text in told if text is not None), None)
+
+    def last_words(self) -> str | None:
+        """The traceback that it ended with."""
+        return next((text for stream in (self.stderr, self.stdout) for _, text in stream.last_words()), None)
 
     def lines(self, count: int) -> list[str]:
         """The last lines of its stderr."""

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import re
-from typing import Callable, Iterable, Mapping, TypeVar
+from typing import Callable, Iterable, Mapping
 
 from shoal_entrypoint.capture import Capture, RankCapture, failing_rank, torchrun_cause
 
 __all__ = ["explain", "shorten"]
-
-Who = TypeVar("Who")
 
 _LAST_LINES = 20
 # What Python says, below the line that it cannot read, without the word "Traceback".
 _UNREADABLE = re.compile(r"(Syntax|Indentation|Tab)Error: ")
 # Frames between the interpreter and the user's script, and the code lines that Python prints below them.
 _OUR_FRAMES = ('File "<frozen runpy>"', "/mpi4py/__main__.py", "/mpi4py/run.py")
-# What ranks end with because another one is gone: smddp, gloo, NCCL, torch's store.
+# What ranks end with because another one is gone: as smddp, gloo, NCCL and torch's store say it, not as users' own
+# connections do.
 _EFFECT = re.compile(
-    r"closed its connection \(|smddp: reported by rank|Connection (closed|reset) by peer|ncclRemoteError|Broken pipe"
+    r"smddp: (reported by rank|.* closed its connection \()"
+    r"|gloo/transport.*(Connection (closed|reset) by peer|Broken pipe)"
+    r"|remote process exited or there was a network error|Error: failed to recv, got 0 bytes",
+    re.IGNORECASE,
 )
+_NAMED = re.compile(r"\brank (\d+) on \S+ (?:\(\S+\) )?closed its connection")
+# Nor is what the end of a job does to those that are left.
+_ENDED = re.compile(r"KeyboardInterrupt|SystemExit|is killed by signal")
 # torch's own log lines: E1120 14:22:28.000000 77 torch/...
 _TORCH_LOG = re.compile(r"[IWE]\d{4} \d\d:\d\d:\d\d")
 
@@ -47,7 +52,7 @@ def explain(
         rank = stderr.first_rank()
         traceback = stderr.traceback(rank)
     if host_of and traceback is not None:
-        rank, traceback = _cause(stderr.tracebacks(), rank, traceback)
+        rank, traceback = _cause(stderr.last_words(), rank, traceback)
     where = [here] if here else [] if rank is None or host_of is None else [f"rank {rank} on {host_of(rank)}"]
     if traceback is not None:
         return "\n".join([_exception(traceback), *where, shorten(traceback)])
@@ -60,22 +65,32 @@ def explain(
 
 def _blamed(ranks: Mapping[int, RankCapture], cause: int | None) -> RankCapture | None:
     """The rank that failed; where torchrun has not named it, one that has a traceback."""
-    told = [(one, text) for one in ranks.values() for text in [one.traceback()] if text is not None]
     if cause is None:
-        return _cause(told, *told[0])[0] if told else None
-    named = next((one for one in ranks.values() if one.rank == cause), None)
-    traceback = named.traceback() if named else None
-    return named if traceback is None else _cause(told, named, traceback)[0]
+        blamed = next((one for one in ranks.values() if one.traceback() is not None), None)
+    else:
+        blamed = next((one for one in ranks.values() if one.rank == cause), None)
+    traceback = blamed.traceback() if blamed else None
+    if blamed is None or traceback is None:
+        return blamed
+    ended = ((one.rank, text) for one in ranks.values() for text in [one.last_words()] if text is not None)
+    rank, _ = _cause(ended, blamed.rank, traceback)
+    return next(one for one in ranks.values() if one.rank == rank)
 
 
-def _cause(told: Iterable[tuple[Who, str]], blamed: Who | None, traceback: str) -> tuple[Who | None, str]:
-    """The one that launchers blame is the one that they saw ending first, which may have been another's doing.
+def _cause(ended: Iterable[tuple[int | None, str]], blamed: int | None, traceback: str) -> tuple[int | None, str]:
+    """Launchers blame the rank that they saw ending first. If that was another's doing: the other, and its traceback.
 
-    `told`: all that have a traceback; of these the first whose exception has a cause of its own, if the blamed one's
-    has none.
+    `ended`: the ranks whose last words were a traceback. If the blamed one's error says which rank is gone, only that
+    one may be the cause; else the first whose exception is not an effect, too.
     """
-    if _EFFECT.search(_exception(traceback)):
-        return next(((who, text) for who, text in told if not _EFFECT.search(_exception(text))), (blamed, traceback))
+    effect = _exception(traceback)
+    if _EFFECT.search(effect):
+        named = _NAMED.search(effect)
+        for rank, text in ended:
+            said = _exception(text)
+            if rank is None or _EFFECT.search(said) or _ENDED.search(said) or (named and rank != int(named[1])):
+                continue
+            return rank, text
     return blamed, traceback
 
 

@@ -35,7 +35,7 @@ struct OpCounters {
   std::uint64_t failures = 0;
   std::uint64_t bytes = 0;      ///< Sum of OpHeader::bytes.
   double seconds = 0;           ///< In the operation, on the thread that carried it out.
-  double exposed_seconds = 0;   ///< Somebody was blocked until it was done; from add_exposed().
+  double exposed_seconds = 0;   ///< Somebody was blocked until it was done.
   double bytes_per_second = 0;  ///< algbw: bytes / seconds.
 };
 

@@ -99,8 +99,11 @@ void TaskPool::settle() {
 
 bool TaskPool::wait_idle(std::chrono::milliseconds patience) {
   std::unique_lock<std::mutex> lock(mutex_);
-  close_door();
-  const bool idle = idle_->wait_for(lock, patience, [&] { return tasks_.empty() && running_ == 0 && !entered_; });
+  const bool idle = idle_->wait_for(lock, patience, [&] {
+    // Each time: who ended what was under way opened it, and somebody may have entered before this thread had the lock.
+    close_door();
+    return tasks_.empty() && running_ == 0 && !entered_;
+  });
   settle();
   return idle;
 }

@@ -25,7 +25,7 @@ namespace smddp {
 struct alignas(128) Arena::Lane {
   std::atomic<std::uint64_t> published;
   std::atomic<std::uint64_t> reduced;
-  std::atomic<std::uint32_t> bell;      // futex word: changes with every signal
+  std::atomic<std::uint32_t> bell;      // futex word: changes with every signal that somebody may sleep on
   std::atomic<std::uint32_t> sleepers;  // ranks that sleep on the bell
   std::atomic<int> core;                // that it ran on at its last signal
   cpu_set_t cores;                      // that it may use
@@ -111,6 +111,18 @@ std::size_t automatic_chunk(int ranks, std::size_t chunks) {
 long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, const timespec* timeout) {
   return ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, timeout, nullptr, 0);
 }
+
+/// Counts the calling thread among a lane's sleepers.
+class Sleeper {
+ public:
+  explicit Sleeper(std::atomic<std::uint32_t>& sleepers) : sleepers_(sleepers) { ++sleepers_; }
+  ~Sleeper() { --sleepers_; }
+  Sleeper(const Sleeper&) = delete;
+  Sleeper& operator=(const Sleeper&) = delete;
+
+ private:
+  std::atomic<std::uint32_t>& sleepers_;
+};
 
 }  // namespace
 
@@ -346,13 +358,14 @@ void Arena::sleep_until(const Op& op, int local_rank, Phase phase, std::uint64_t
   const auto& counter = phase == Phase::published ? theirs.published : theirs.reduced;
   const auto reached = [&] { return counter.load(std::memory_order_acquire) >= number; };
   const int rank = members_[static_cast<std::size_t>(local_rank)];
+  const Sleeper asleep(theirs.sleepers);
+  // Once for all naps: from here on every signal is one that somebody may sleep on.
+  const bool seen = !far_fences_ || far_fence();
   for (;;) {
-    const timespec nap{0, hook_ && hook_(op) ? kBusyNapNanoseconds : kNapNanoseconds};
-    theirs.sleepers.fetch_add(1, std::memory_order_seq_cst);
-    if (far_fences_) far_fence();
+    const bool busy = hook_ && hook_(op);
+    const timespec nap{0, busy || !seen ? kBusyNapNanoseconds : kNapNanoseconds};
     const std::uint32_t heard = theirs.bell.load(std::memory_order_seq_cst);
     if (!reached()) futex(theirs.bell, FUTEX_WAIT, heard, &nap);
-    theirs.sleepers.fetch_sub(1, std::memory_order_seq_cst);
     if (reached()) return;
     control_->set_awaited(op.header.sequence, behind(phase, number));
     control_->check(op);

@@ -20,11 +20,11 @@
 
 namespace smddp {
 
-/// Random text that only the ranks of one group know (through the store): strangers and ranks of an earlier run are
-/// turned away.
 /// Changes when the bytes between ranks change, so that mixed builds are refused and not misread.
 constexpr std::uint32_t kProtocol = 3;
 
+/// Random text that only the ranks of one group know (through the store): strangers and ranks of an earlier run are
+/// turned away.
 using Nonce = std::array<char, 16>;
 Nonce make_nonce();
 

@@ -39,9 +39,16 @@ Awaited awaited_from(const std::string& bytes) {
 
 bool has_place(Notice::Type type) { return type == Notice::Type::delegated || type == Notice::Type::farewell; }
 
+// Not inside a character: UTF-8 goes on with bytes of the form 10xxxxxx.
+std::string cut(const std::string& text, std::size_t most) {
+  std::size_t end = std::min(most, text.size());
+  while (end > 0 && end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
+  return text.substr(0, end);
+}
+
 std::string body_of(const Notice& notice) {
   if (notice.type == Notice::Type::answer) return to_bytes(notice.awaited);
-  const std::string text = notice.text.substr(0, kMostNoticeBytes - sizeof(Place));
+  const std::string text = cut(notice.text, kMostNoticeBytes - sizeof(Place));
   if (!has_place(notice.type)) return text;
   return std::string(reinterpret_cast<const char*>(&notice.place), sizeof(Place)) + text;
 }

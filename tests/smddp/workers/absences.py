@@ -61,7 +61,7 @@ def uncaught_exception() -> None:
     dist.barrier()
     if rank == size - 1:
         time.sleep(0.5)
-        raise ValueError("the labels are gone\nall \udc80 of them " + "." * 5000)
+        raise ValueError("the labels are gone\udc80 " + "\u4e00" * 5000 + "\nall of them")
     return report_failure(exceptions.SMDDPPeerError, time.monotonic() + 0.5, lambda: dist.all_reduce(torch.ones(4)))
 
 

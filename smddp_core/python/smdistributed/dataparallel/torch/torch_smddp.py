@@ -100,9 +100,12 @@ def communication_cpus() -> str:
 
 
 def _settings(rank: int, ranks: Sequence[int]) -> dict[str, str]:
-    """This rank's cores and, on rank 0, which chooses for all, what the tuning table has."""
+    """This rank's cores and folder for failures; on rank 0, which chooses for all, also what the tuning table has."""
     cpus = communication_cpus()
     own = {"SMDDP_CPUS": cpus} if cpus else {}
+    output = os.environ.get("SM_OUTPUT_DATA_DIR")
+    if output:  # what `train` keeps of a job
+        own["SMDDP_FLIGHT_RECORDER_DIR"] = os.path.join(output, "smddp")  # noqa: PTH118
     if rank != 0:
         return own
     measured = tuning.settings_for(tuning.topology_key(ranks, os.environ), os.environ, _C.settings())
@@ -125,7 +128,7 @@ def _stop_after_threads() -> None:
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()
-    _C.stop_all()
+    _C.stop_all(farewell.reason_in_child())
 
 
 def _make(store: c10d.Store, rank: int, size: int, timeout: timedelta, name: str, ranks: Sequence[int]) -> c10d.Backend:
