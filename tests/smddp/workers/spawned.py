@@ -9,9 +9,9 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from smdistributed.dataparallel import exceptions
 from smdistributed.dataparallel.torch import torch_smddp
+from torch.multiprocessing.spawn import spawn
 
 
 def work(rank: int) -> None:
@@ -27,7 +27,7 @@ def work(rank: int) -> None:
 
 
 if __name__ == "__main__":
-    context = mp.spawn(work, nprocs=2, join=False)
+    context = spawn(work, nprocs=2, join=False)  # type: ignore[no-untyped-call]
     end = time.monotonic() + 60
     # Not context.join(), which kills the others when one fails.
     for process in context.processes:
