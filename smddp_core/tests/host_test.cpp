@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
@@ -220,6 +221,7 @@ TEST(Cores, WhoWaitsForARankOnItsCoreMovesToAnother) {
   };
   constexpr int kTurns = 20;
   int moved = 0;
+  std::atomic<int> seen{0};  // Turns in which rank 0 has waited long enough to look.
   run_arenas([&](Arena& arena, int rank, const Op& op) {
     const auto meet = [&] {
       const Arena::Round round = arena.begin(op, 0);
@@ -228,17 +230,22 @@ TEST(Cores, WhoWaitsForARankOnItsCoreMovesToAnother) {
     };
     arena.meet(op, false);
     ASSERT_TRUE(arena.spinning());
+    bool looked = true;
+    // Called when the wait has spun and yielded.
+    arena.while_waiting([&](const Op&) {
+      if (!looked && rank == 0) {
+        if (::sched_getcpu() != crowded) ++moved;
+        ++seen;
+      }
+      return !(looked = true);
+    });
     for (int turn = 0; turn < kTurns; ++turn) {
       go_there();
       meet();
-      if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+      // However late others let rank 0 run.
+      while (rank == 1 && seen <= turn) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       go_there();
-      bool looked = false;
-      // Called when the wait has spun and yielded.
-      arena.while_waiting([&](const Op&) {
-        if (!looked && rank == 0 && ::sched_getcpu() != crowded) ++moved;
-        return !(looked = true);
-      });
+      looked = false;
       meet();
     }
     EXPECT_TRUE(same(allowed_cores(), allowed));

@@ -1,4 +1,6 @@
 // Operations that the core does not have: another back end of the same ranks carries them out, within the group.
+#include <ATen/core/LegacyTypeDispatch.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -14,6 +16,22 @@ Tensors flat_list(const std::vector<Tensors>& lists) {
   Tensors all;
   for (const Tensors& list : lists) all.insert(all.end(), list.begin(), list.end());
   return all;
+}
+
+// gloo's threads drop an operation's tensors when it has ended, which may be when the interpreter ends. To drop one
+// that Python knows takes the interpreter, and aborts the process then (pytorch/pytorch#190489). So gloo gets tensors
+// that Python does not know, of the same memory. Sparse ones have none to share: it puts new memory into them.
+at::Tensor unknown_to_python(const at::Tensor& tensor) {
+  if (!tensor.is_cpu() || tensor.layout() != c10::kStrided) return tensor;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return tensor.detach();
+}
+
+template <class Lists>
+Lists unknown_to_python(const Lists& lists) {
+  Lists copies;
+  for (const auto& one : lists) copies.push_back(unknown_to_python(one));
+  return copies;
 }
 
 // Where gloo takes the memory of a tensor for its elements in order, whatever its strides.
@@ -102,8 +120,9 @@ std::vector<Backend::WorkPtr> Backend::delegated_collectives() {
 
 Backend::WorkPtr Backend::fallback_all_reduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   // torch's gloo takes sparse tensors through its plain all-reduce.
+  Tensors theirs = unknown_to_python(tensors);
   return delegate(c10d::OpType::ALLREDUCE, "smddp:all_reduce", tensors,
-                  [&](BackendBase& other) { return other.allreduce(tensors, with_timeout(opts)); });
+                  [&](BackendBase& other) { return other.allreduce(theirs, with_timeout(opts)); });
 }
 
 Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
@@ -111,76 +130,95 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors, const c10d::Allredu
 }
 
 Backend::WorkPtr Backend::fallback_all_reduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
+  Tensors theirs = unknown_to_python(tensors);
   return delegate(c10d::OpType::ALLREDUCE_COALESCED, "smddp:all_reduce", tensors,
-                  [&](BackendBase& other) { return other.allreduce_coalesced(tensors, with_timeout(opts)); });
+                  [&](BackendBase& other) { return other.allreduce_coalesced(theirs, with_timeout(opts)); });
 }
 
 Backend::WorkPtr Backend::fallback_broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
+  Tensors theirs = unknown_to_python(tensors);
   return delegate(c10d::OpType::BROADCAST, "smddp:broadcast", tensors,
-                  [&](BackendBase& other) { return other.broadcast(tensors, with_timeout(opts)); });
+                  [&](BackendBase& other) { return other.broadcast(theirs, with_timeout(opts)); });
 }
 
 Backend::WorkPtr Backend::fallback_all_gather(std::vector<Tensors>& outputs, Tensors& inputs,
                                               const c10d::AllgatherOptions& opts) {
+  auto theirs = unknown_to_python(outputs);
+  auto from = unknown_to_python(inputs);
   return delegate(c10d::OpType::ALLGATHER, "smddp:all_gather", inputs,
-                  [&](BackendBase& other) { return other.allgather(outputs, inputs, with_timeout(opts)); });
+                  [&](BackendBase& other) { return other.allgather(theirs, from, with_timeout(opts)); });
 }
 
 Backend::WorkPtr Backend::fallback_reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                                   const c10d::ReduceScatterOptions& opts) {
+  auto theirs = unknown_to_python(outputs);
+  auto from = unknown_to_python(inputs);
   return delegate(c10d::OpType::REDUCE_SCATTER, "smddp:reduce_scatter", flat_list(inputs),
-                  [&](BackendBase& other) { return other.reduce_scatter(outputs, inputs, with_timeout(opts)); });
+                  [&](BackendBase& other) { return other.reduce_scatter(theirs, from, with_timeout(opts)); });
 }
 
 Backend::WorkPtr Backend::fallback_reduce_scatter_tensors(Tensors outputs, Tensors inputs,
                                                           const c10d::ReduceScatterOptions& opts) {
+  auto theirs = unknown_to_python(outputs);
+  auto from = unknown_to_python(inputs);
   std::vector<WorkPtr> works;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     works.push_back(delegate(
         c10d::OpType::_REDUCE_SCATTER_BASE, "smddp:reduce_scatter_tensor", {inputs[i]},
-        [&](BackendBase& other) { return other._reduce_scatter_base(outputs[i], inputs[i], with_timeout(opts)); }));
+        [&](BackendBase& other) { return other._reduce_scatter_base(theirs[i], from[i], with_timeout(opts)); }));
   return as_one(std::move(works));
 }
 
 Backend::WorkPtr Backend::fallback_all_gather_into(Tensors outputs, Tensors inputs,
                                                    const c10d::AllgatherOptions& opts) {
+  auto theirs = unknown_to_python(outputs);
+  auto from = unknown_to_python(inputs);
   std::vector<WorkPtr> works;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     works.push_back(
         delegate(c10d::OpType::_ALLGATHER_BASE, "smddp:all_gather_into_tensor", {inputs[i]},
-                 [&](BackendBase& other) { return other._allgather_base(outputs[i], inputs[i], with_timeout(opts)); }));
+                 [&](BackendBase& other) { return other._allgather_base(theirs[i], from[i], with_timeout(opts)); }));
   return as_one(std::move(works));
 }
 
 Backend::WorkPtr Backend::fallback_reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
   require_contiguous(tensors, "reduce of this type and operation");
+  Tensors theirs = unknown_to_python(tensors);
   return delegate(c10d::OpType::REDUCE, "smddp:reduce", tensors,
-                  [&](BackendBase& other) { return other.reduce(tensors, with_timeout(opts)); });
+                  [&](BackendBase& other) { return other.reduce(theirs, with_timeout(opts)); });
 }
 
 Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& opts) {
+  auto theirs = unknown_to_python(outputs);
+  auto from = unknown_to_python(inputs);
   return delegate(c10d::OpType::GATHER, "smddp:gather", inputs,
-                  [&](BackendBase& other) { return other.gather(outputs, inputs, with_timeout(opts)); });
+                  [&](BackendBase& other) { return other.gather(theirs, from, with_timeout(opts)); });
 }
 
 Backend::WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& opts) {
   require_contiguous(outputs, "scatter");
   require_contiguous(flat_list(inputs), "scatter");
+  auto theirs = unknown_to_python(outputs);
+  auto from = unknown_to_python(inputs);
   return delegate(c10d::OpType::SCATTER, "smddp:scatter", inputs.empty() ? outputs : flat_list(inputs),
-                  [&](BackendBase& other) { return other.scatter(outputs, inputs, with_timeout(opts)); });
+                  [&](BackendBase& other) { return other.scatter(theirs, from, with_timeout(opts)); });
 }
 
 Backend::WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                                         std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& opts) {
   require_contiguous({output, input}, "all_to_all_single");
+  at::Tensor theirs = unknown_to_python(output);
+  at::Tensor from = unknown_to_python(input);
   return delegate(c10d::OpType::ALLTOALL_BASE, "smddp:all_to_all", {input}, [&](BackendBase& other) {
-    return other.alltoall_base(output, input, output_splits, input_splits, with_timeout(opts));
+    return other.alltoall_base(theirs, from, output_splits, input_splits, with_timeout(opts));
   });
 }
 
 Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
+  auto theirs = unknown_to_python(outputs);
+  auto from = unknown_to_python(inputs);
   return delegate(c10d::OpType::ALLTOALL, "smddp:all_to_all", inputs,
-                  [&](BackendBase& other) { return other.alltoall(outputs, inputs, with_timeout(opts)); });
+                  [&](BackendBase& other) { return other.alltoall(theirs, from, with_timeout(opts)); });
 }
 
 Backend::WorkPtr Backend::send(Tensors& tensors, int destination, int tag) {

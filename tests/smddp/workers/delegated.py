@@ -19,11 +19,33 @@ def main() -> None:
         dist.send(tensor, 1)
     elif rank == 1:
         dist.recv(tensor, 0)
-    work = dist.all_to_all_single(torch.zeros(size), torch.ones(size), async_op=True)
-    assert work is not None
-    work.wait()
+    held = all_to_all_holds(rank, size)
     dist.barrier()
-    print(json.dumps({"stats": torch_smddp.stats()["operations"], "last": torch_smddp.flight_recorder()}))
+    print(json.dumps({"stats": torch_smddp.stats()["operations"], "last": torch_smddp.flight_recorder(), "held": held}))
+
+
+def all_to_all_holds(rank: int, size: int) -> list[int]:
+    """How many references to its tensors the operation holds while it waits for rank 0; on rank 0, when it is done."""
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 0:
+        store.wait([f"looked/{other}" for other in range(1, size)])
+    incoming, outgoing = torch.zeros(size), torch.ones(size)
+    before = use_counts(incoming, outgoing)
+    work = dist.all_to_all_single(incoming, outgoing, async_op=True)
+    assert work is not None
+    if rank == 0:
+        work.wait()
+    else:
+        assert not work.is_completed()
+    held = [now - known for now, known in zip(use_counts(incoming, outgoing), before, strict=True)]
+    store.set(f"looked/{rank}", "")
+    work.wait()
+    assert incoming.tolist() == [1.0] * size
+    return held
+
+
+def use_counts(*tensors: torch.Tensor) -> list[int]:
+    return [tensor._use_count() for tensor in tensors]  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":
