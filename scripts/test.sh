@@ -35,15 +35,26 @@ scripts/engine.sh start
 stage "compiling smddp, installing train"
 make --no-print-directory smddp
 pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps ./entrypoint
-failed=0
-stage "building the image 2.13-cpu (.shoal/test-image.log)"
 mkdir -p .shoal
+failed=
+# logged NAME COMMAND...: run it, as it speaks and into .shoal/test-NAME.log; its exit code is then in $code
+logged() {
+    log=.shoal/test-$1.log
+    shift
+    # A pipe has the exit code of its last command.
+    { "$@" 2>&1 && echo 0 >.shoal/test-code || echo $? >.shoal/test-code; } | tee -a "$log"
+    read -r code <.shoal/test-code
+}
+rm -f .shoal/test-*.log
+stage "building the image 2.13-cpu (.shoal/test-image.log)"
 shoal build 2.13-cpu >.shoal/test-image.log 2>&1 &
 background=$!
 stage "linting"
-scripts/lint.sh || failed=1
+logged lint scripts/lint.sh
+[ "$code" = 0 ] || failed="$failed lint"
 stage "testing the C++ core: plain, with ASan and UBSan, with TSan"
-scripts/test-core.sh || failed=1
+logged core scripts/test-core.sh
+[ "$code" = 0 ] || failed="$failed core"
 stage "waiting for the image"
 wait "$background" || { cat .shoal/test-image.log >&2; exit 1; }
 background=
@@ -52,13 +63,20 @@ background=
 memory=.shoal/pytest
 options="-q --durations=10 --override-ini=cache_dir=$memory"
 rm -rf "$memory-engine" "$memory-others"
-# again NAME ARGUMENT...: what failed in the run of this name, which had these arguments and ended with exit code 1
-again() {
-    count=$(grep -c ': true' "$memory-$1/v/cache/lastfailed" || true)
-    [ "${count:-0}" -gt 0 ] && [ "$count" -le 8 ] || return 1
-    stage "once more, alone: $count of \"$1\" that failed"
-    # shellcheck disable=SC2145,SC2086 # NAME completes the folder's name
-    pytest $options-"$@" --last-failed --last-failed-no-failures=none
+# settle NAME CODE ARGUMENT...: run what failed in the run of this name, which had these arguments and ended with CODE, once more
+settle() {
+    name=$1
+    code=$2
+    shift 2
+    [ "$code" != 0 ] || return 0
+    count=$(grep -c ': true' "$memory-$name/v/cache/lastfailed" || true)
+    # Exit code 1: tests failed. Any other means that pytest itself did not work.
+    if [ "$code" = 1 ] && [ "${count:-0}" -gt 0 ] && [ "$count" -le 8 ]; then
+        stage "once more, alone: $count of \"$name\" that failed"
+        # shellcheck disable=SC2086 # lists
+        logged "$name" pytest $options-"$name" "$@" --last-failed --last-failed-no-failures=none
+    fi
+    [ "$code" = 0 ] || failed="$failed $name"
 }
 
 # Two runs side by side: the tests of images and jobs wait for the engine most of the time, the others compute.
@@ -66,20 +84,23 @@ stage "running pytest: images and jobs (.shoal/test-engine.log), and beside it a
 # shellcheck disable=SC2046,SC2086 # an option for each folder
 others=$(printf -- '--ignore=%s ' $with_engine)
 engine_code=0
-others_code=0
 # shellcheck disable=SC2086 # lists
 pytest $options-engine $with_engine >.shoal/test-engine.log 2>&1 &
 background=$!
 # shellcheck disable=SC2086
-pytest $options-others $others || others_code=$?
+logged others pytest $options-others $others
+others_code=$code
 stage "waiting for the tests of images and jobs"
 wait "$background" || engine_code=$?
 background=
 cat .shoal/test-engine.log
-# Exit code 1: tests failed. Any other means that pytest itself did not work.
 # shellcheck disable=SC2086
-[ "$others_code" = 0 ] || { [ "$others_code" = 1 ] && again others $others; } || failed=1
+settle others "$others_code" $others
 # shellcheck disable=SC2086
-[ "$engine_code" = 0 ] || { [ "$engine_code" = 1 ] && again engine $with_engine; } || failed=1
+settle engine "$engine_code" $with_engine
+for name in $failed; do
+    stage "failed: $name; .shoal/test-$name.log ends with"
+    tail -n 30 ".shoal/test-$name.log"
+done
 stage "done"
-exit $failed
+[ -z "$failed" ]
