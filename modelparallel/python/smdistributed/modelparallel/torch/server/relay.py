@@ -19,7 +19,7 @@ from .failures import Failure, error_of, failure_of
 from .link import Link
 
 # How long a rank whose collective fails, or that cannot send, waits for what the other said before it went.
-LAST_WORDS_SECONDS = 2.0
+LAST_WORDS_SECONDS = 5.0
 
 
 class Relay:
