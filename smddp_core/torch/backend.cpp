@@ -45,18 +45,18 @@ Live& live() {
 }  // namespace
 
 Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, GroupOptions options,
-                 MakeFallbacks make_fallbacks)
+                 const Interpreter& interpreter)
     : BackendBase(rank, size),
       group_options_(std::move(options)),
       options_(c10::make_intrusive<BackendBase::Options>("smddp", group_options_.timeout)),
-      make_fallbacks_(make_fallbacks),
+      interpreter_(interpreter),
       communicator_(
           make_communicator(c10::make_intrusive<c10d::PrefixStore>("smddp", store), rank, size, group_options_)) {
   const std::string cpus = Env::from_process(group_options_.settings).cpus;
   if (!cpus.empty()) queue_.run_on(*cpus_from(cpus));
   set_group_name(*options_, group_options_.name, 0);
   // After ours: a rank that dies before the group stands is noticed there, and not by a time-out of the fallback's.
-  Fallbacks fallbacks = make_fallbacks_(store, rank, size, group_options_.timeout);
+  Fallbacks fallbacks = interpreter_.make_fallbacks(store, rank, size, group_options_.timeout);
   fallback_ = std::move(fallbacks.host);
   device_fallback_ = std::move(fallbacks.device);
   const std::lock_guard<std::mutex> lock(live().mutex);
@@ -69,7 +69,7 @@ Backend::~Backend() {
     const std::lock_guard<std::mutex> lock(live().mutex);
     live().backends.erase(this);
   }
-  stop();
+  stop(why_it_leaves());
   if (birthplace_.here()) return;
   // In the child of a fork the others' threads do not exist, and their destructors would wait for them.
   fallback_.release();
@@ -86,6 +86,13 @@ void Backend::refuse_after_fork(const char* operation) const {
   if (!birthplace_.here())
     throw UsageError(std::string("smddp: ") + operation +
                      " in a forked child: DataLoader workers must not use the parent's process group");
+}
+
+// A script that ends its groups in a `finally` has no other chance to tell.
+std::string Backend::why_it_leaves() const {
+  if (!birthplace_.here() || shut_down_) return "";
+  const std::string handling = interpreter_.handling();
+  return handling.empty() ? "" : "it left" + handling;
 }
 
 void Backend::stop(const std::string& reason) {
@@ -107,14 +114,14 @@ void Backend::stop(const std::string& reason) {
 
 void Backend::shutdown() {
   const GilRelease release;
-  stop();
+  stop(why_it_leaves());
   if (!birthplace_.here()) return;
   shutdown_of(*fallback_, 0);
   if (device_fallback_) shutdown_of(*device_fallback_, 0);
 }
 
 void Backend::abort() {
-  communicator_->abort("the process group was aborted by rank " + std::to_string(getRank()));
+  communicator_->abort("the process group was aborted by rank " + std::to_string(getRank()) + interpreter_.handling());
   abort_of(*fallback_, 0);
   if (device_fallback_) abort_of(*device_fallback_, 0);
 }
@@ -141,7 +148,7 @@ c10::intrusive_ptr<BackendBase> Backend::other_group(const c10::intrusive_ptr<c1
   if (options) group.timeout = options->timeout;
   group.name += size == getSize() ? ":merged" : ":split";
   const c10::intrusive_ptr<BackendBase> made =
-      c10::make_intrusive<Backend>(store, rank, size, std::move(group), make_fallbacks_);
+      c10::make_intrusive<Backend>(store, rank, size, std::move(group), interpreter_);
   other_store_ = store;
   other_group_ = made;
   return made;

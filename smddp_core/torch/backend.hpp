@@ -29,9 +29,14 @@ struct Fallbacks {
   c10::intrusive_ptr<BackendBase> device;  ///< For tensors on a GPU: NCCL; null where ranks share a GPU or have none.
 };
 
-/// Makes them for a new group: called by all its ranks.
-using MakeFallbacks = Fallbacks (*)(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                    std::chrono::milliseconds timeout);
+/// What only Python knows. Called without the interpreter's lock.
+struct Interpreter {
+  /// Makes the fallbacks of a new group: called by all its ranks.
+  Fallbacks (*make_fallbacks)(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                              std::chrono::milliseconds timeout);
+  /// " while handling ValueError: ..." in an `except` or `finally` that an exception led to, else "".
+  std::string (*handling)();
+};
 
 /// What a group is made of beside its place in the store.
 struct GroupOptions {
@@ -55,7 +60,7 @@ struct GroupOptions {
 class Backend final : public BackendBase {
  public:
   Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, GroupOptions options,
-          MakeFallbacks make_fallbacks);
+          const Interpreter& interpreter);
   ~Backend();
 
   using Tensors = std::vector<at::Tensor>;
@@ -205,7 +210,8 @@ class Backend final : public BackendBase {
   // backend.cpp
   /// Puts `work` among what endCoalescing() returns, if that is under way.
   WorkPtr collect(WorkPtr work);
-  void stop(const std::string& reason = "");
+  void stop(const std::string& reason);
+  std::string why_it_leaves() const;
   /// @throws UsageError in the child of a fork, where neither threads nor connections are this process's.
   void refuse_after_fork(const char* operation) const;
   c10::intrusive_ptr<BackendBase> other_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
@@ -215,7 +221,7 @@ class Backend final : public BackendBase {
   c10::intrusive_ptr<BackendBase::Options> options_;
   c10::intrusive_ptr<BackendBase> fallback_;
   c10::intrusive_ptr<BackendBase> device_fallback_;
-  const MakeFallbacks make_fallbacks_;
+  const Interpreter interpreter_;
   // Shared with work that was delegated, which may outlive the group.
   std::shared_ptr<Communicator> communicator_;
   DeviceStreams streams_;

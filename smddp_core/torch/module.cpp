@@ -51,7 +51,6 @@ void translate(std::exception_ptr pointer) {
   }
 }
 
-// Python knows how torch makes them.
 Fallbacks make_fallbacks(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                          std::chrono::milliseconds timeout) {
   using Pair = std::pair<c10::intrusive_ptr<BackendBase>, Optional<c10::intrusive_ptr<BackendBase>>>;
@@ -62,10 +61,23 @@ Fallbacks make_fallbacks(const c10::intrusive_ptr<c10d::Store>& store, int rank,
   return {std::move(host), device.value_or(c10::intrusive_ptr<BackendBase>())};
 }
 
+std::string handling() {
+  // A thread that Python does not know handles none of its exceptions.
+  if (!Py_IsInitialized() || !PyGILState_GetThisThreadState()) return "";
+  const py::gil_scoped_acquire gil;
+  const py::error_scope callers;  // a group may be dropped while an error is being raised
+  try {
+    return py::module_::import("smdistributed.dataparallel.farewell").attr("handling")().cast<std::string>();
+  } catch (const py::error_already_set&) {
+    return "";  // groups end also where there is nothing to say
+  }
+}
+
 c10::intrusive_ptr<BackendBase> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                        double timeout_seconds, const std::string& name, const Settings& settings) {
   const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout_seconds * 1000));
-  return c10::make_intrusive<Backend>(store, rank, size, GroupOptions{timeout, name, settings}, &make_fallbacks);
+  return c10::make_intrusive<Backend>(store, rank, size, GroupOptions{timeout, name, settings},
+                                      Interpreter{&make_fallbacks, &handling});
 }
 
 std::string address() {

@@ -51,6 +51,23 @@ def test_errors_name_the_exception_that_ended_the_missing_rank(hosts: str) -> No
         assert message.endswith("\u4e00...)")
 
 
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("destroyed_in_finally", "closed its connection (it left while handling ValueError: the labels are gone)"),
+        ("aborted_in_except", "was aborted by rank {last} while handling ValueError: the labels are gone"),
+    ],
+)
+@pytest.mark.parametrize("hosts", ["aaa", "aabb"])
+def test_so_they_do_where_it_ends_its_groups_itself(case: str, said: str, hosts: str) -> None:
+    last = len(hosts) - 1
+    ranks = run_ranks("absences", len(hosts), case, hosts=hosts, may_fail=[last])
+    assert ranks[last].returncode == 1
+    for rank in ranks[:last]:
+        assert rank.report["seconds"] < SOON, rank.report
+        assert str(rank.report["message"]).endswith(said.format(last=last))
+
+
 def test_so_they_do_where_multiprocessing_started_it() -> None:
     message = str(run_ranks("spawned", 1)[0].report["message"])
     assert message.endswith("closed its connection (its process ended with KeyError: 'a column')")

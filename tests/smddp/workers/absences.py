@@ -65,6 +65,33 @@ def uncaught_exception() -> None:
     return report_failure(exceptions.SMDDPPeerError, time.monotonic() + 0.5, lambda: dist.all_reduce(torch.ones(4)))
 
 
+def destroyed_in_finally() -> None:
+    """The last rank ends its groups on the way of an exception, half a second into an operation of the others."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    dist.barrier()
+    if rank == size - 1:
+        try:
+            time.sleep(0.5)
+            raise ValueError("the labels are gone")
+        finally:
+            dist.destroy_process_group()
+    return report_failure(exceptions.SMDDPPeerError, time.monotonic() + 0.5, lambda: dist.all_reduce(torch.ones(4)))
+
+
+def aborted_in_except() -> None:
+    """The last rank aborts the group where it catches an exception."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    dist.barrier()
+    if rank == size - 1:
+        try:
+            time.sleep(0.5)
+            raise ValueError("the labels are gone")
+        except ValueError:
+            torch_smddp.abort()
+            raise
+    return report_failure(exceptions.SMDDPAbortedError, time.monotonic() + 0.5, lambda: dist.all_reduce(torch.ones(4)))
+
+
 def late_end() -> None:
     """Ranks that did their part may leave before the others are done."""
     rank = dist.get_rank()
@@ -190,6 +217,8 @@ CASES: dict[str, Callable[[], None]] = {
     "death_beside_an_absence": death_beside_an_absence,
     "departure_beside_an_absence": departure_beside_an_absence,
     "uncaught_exception": uncaught_exception,
+    "destroyed_in_finally": destroyed_in_finally,
+    "aborted_in_except": aborted_in_except,
     "late_end": late_end,
     "recv": receiving(lambda tensor: dist.recv(tensor, 1)),
     "recv_any": receiving(lambda tensor: dist.recv(tensor)),
