@@ -82,7 +82,6 @@ def test_what_is_not_results_is_refused(text: str, tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_the_page_in_docs_is_made_from_the_results() -> None:
-    files = sorted((REPOSITORY / "benchmarks" / "results").glob("*.jsonl"))
-    assert files, "no results are stored"
-    assert results_page(*files).stdout == (REPOSITORY / "docs" / "smddp-results.md").read_text()
+@pytest.mark.parametrize("page", sorted((REPOSITORY / "docs").glob("smddp-results*.md")), ids=lambda page: page.stem)
+def test_a_page_in_docs_is_made_from_the_results_of_its_name(page: Path) -> None:
+    assert results_page(REPOSITORY / "benchmarks" / "results" / f"{page.stem}.jsonl").stdout == page.read_text()
