@@ -82,6 +82,10 @@ def test_what_is_not_results_is_refused(text: str, tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("page", sorted((REPOSITORY / "docs").glob("smddp-results*.md")), ids=lambda page: page.stem)
-def test_a_page_in_docs_is_made_from_the_results_of_its_name(page: Path) -> None:
-    assert results_page(REPOSITORY / "benchmarks" / "results" / f"{page.stem}.jsonl").stdout == page.read_text()
+def test_the_pages_in_docs_are_made_from_the_results_of_their_names() -> None:
+    files = sorted((REPOSITORY / "benchmarks" / "results").glob("*.jsonl"))
+    pages = sorted((REPOSITORY / "docs").glob("smddp-results*.md"))
+    assert files, "no results are stored"
+    assert [file.stem for file in files] == [page.stem for page in pages]
+    for file, page in zip(files, pages, strict=True):
+        assert results_page(file).stdout == page.read_text()

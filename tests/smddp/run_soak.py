@@ -13,8 +13,8 @@ import sys
 
 from rank_jobs import run_ranks
 
-# Memory may grow by this much: buffers that the library keeps for the largest operation so far, and fragments. 2 to 13
-# MiB were seen, in one step, whatever the length of the run. A leak of one tensor in ten operations exceeds it.
+# Memory may grow by this much: buffers that the library keeps for the largest operation so far, and fragments. Up to
+# 13 MiB were seen, in one step, whatever the length of the run. A leak of one tensor in ten operations exceeds it.
 SLACK_KIB = 32 << 10
 
 # Hosts, and whether ranks of a host read one another's memory.

@@ -55,41 +55,37 @@ def departure_beside_an_absence() -> None:
     return report_failure(exceptions.SMDDPPeerError, start, lambda: dist.all_reduce(torch.ones(4)))
 
 
-def uncaught_exception() -> None:
-    """The last rank ends with an exception, half a second into an operation of the others."""
-    rank, size = dist.get_rank(), dist.get_world_size()
-    dist.barrier()
-    if rank == size - 1:
-        time.sleep(0.5)
-        raise ValueError("the labels are gone\udc80 " + "\u4e00" * 5000 + "\nall of them")
-    return report_failure(exceptions.SMDDPPeerError, time.monotonic() + 0.5, lambda: dist.all_reduce(torch.ones(4)))
+def fails_beside(error: type[exceptions.SMDDPError], fail: Callable[[], None]) -> Callable[[], None]:
+    """The last rank fails, half a second into an operation of the others, which end with `error`."""
+
+    def run() -> None:
+        rank, size = dist.get_rank(), dist.get_world_size()
+        dist.barrier()
+        if rank == size - 1:
+            time.sleep(0.5)
+            fail()
+        report_failure(error, time.monotonic() + 0.5, lambda: dist.all_reduce(torch.ones(4)))
+
+    return run
+
+
+def uncaught() -> None:
+    raise ValueError("the labels are gone\udc80 " + "\u4e00" * 5000 + "\nall of them")
 
 
 def destroyed_in_finally() -> None:
-    """The last rank ends its groups on the way of an exception, half a second into an operation of the others."""
-    rank, size = dist.get_rank(), dist.get_world_size()
-    dist.barrier()
-    if rank == size - 1:
-        try:
-            time.sleep(0.5)
-            raise ValueError("the labels are gone")
-        finally:
-            dist.destroy_process_group()
-    return report_failure(exceptions.SMDDPPeerError, time.monotonic() + 0.5, lambda: dist.all_reduce(torch.ones(4)))
+    try:
+        raise ValueError("the labels are gone")
+    finally:
+        dist.destroy_process_group()
 
 
 def aborted_in_except() -> None:
-    """The last rank aborts the group where it catches an exception."""
-    rank, size = dist.get_rank(), dist.get_world_size()
-    dist.barrier()
-    if rank == size - 1:
-        try:
-            time.sleep(0.5)
-            raise ValueError("the labels are gone")
-        except ValueError:
-            torch_smddp.abort()
-            raise
-    return report_failure(exceptions.SMDDPAbortedError, time.monotonic() + 0.5, lambda: dist.all_reduce(torch.ones(4)))
+    try:
+        raise ValueError("the labels are gone")
+    except ValueError:
+        torch_smddp.abort()
+        raise
 
 
 def late_end() -> None:
@@ -216,9 +212,9 @@ def forked_child() -> None:
 CASES: dict[str, Callable[[], None]] = {
     "death_beside_an_absence": death_beside_an_absence,
     "departure_beside_an_absence": departure_beside_an_absence,
-    "uncaught_exception": uncaught_exception,
-    "destroyed_in_finally": destroyed_in_finally,
-    "aborted_in_except": aborted_in_except,
+    "uncaught_exception": fails_beside(exceptions.SMDDPPeerError, uncaught),
+    "destroyed_in_finally": fails_beside(exceptions.SMDDPPeerError, destroyed_in_finally),
+    "aborted_in_except": fails_beside(exceptions.SMDDPAbortedError, aborted_in_except),
     "late_end": late_end,
     "recv": receiving(lambda tensor: dist.recv(tensor, 1)),
     "recv_any": receiving(lambda tensor: dist.recv(tensor)),
