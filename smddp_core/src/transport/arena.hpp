@@ -85,7 +85,8 @@ class Arena {
   void meet(const Op& op, bool direct);
 
   /// @param hook is called while this rank waits for another, outside of any lock: it moves what else is under way (the
-  /// wire) and says whether there is more, so that sleeps are short. What it throws leaves await().
+  /// wire) and says whether there is more, so that sleeps are short. What it throws leaves await(). Before meet():
+  /// ranks with a wire spin less.
   void while_waiting(std::function<bool(const Op&)> hook) { hook_ = std::move(hook); }
 
   int local_rank() const { return me_; }
