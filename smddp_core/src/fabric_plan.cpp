@@ -1,6 +1,7 @@
 #include "fabric_plan.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <thread>
 
@@ -22,16 +23,22 @@ bool wanted(const Env& env, const std::vector<RankInfo>& ranks, const Topology& 
   return std::all_of(ranks.begin(), ranks.end(), [](const RankInfo& info) { return info.efa; });
 }
 
-// An offer is one line: "+" and the address in hexadecimal, or "-" and why there is none.
-std::string to_offer(const std::string& address) {
+// What a rank says of its port. One line: "+", the address in hexadecimal, " " and the bytes of its largest message; or
+// "-" and why there is none.
+struct Offer {
+  std::string address;
+  std::size_t longest = 0;
+};
+
+std::string to_line(const FabricPort& port) {
   static const char digits[] = "0123456789abcdef";
   std::string text = "+";
-  for (const char c : address) {
+  for (const char c : port.address()) {
     const auto byte = static_cast<unsigned char>(c);
     text += digits[byte >> 4];
     text += digits[byte & 15];
   }
-  return text;
+  return text + " " + std::to_string(port.longest());
 }
 
 std::string to_refusal(const Error& error) {
@@ -42,13 +49,18 @@ std::string to_refusal(const Error& error) {
 
 int value_of(char digit) { return digit <= '9' ? digit - '0' : digit - 'a' + 10; }
 
-std::string address_in(const std::string& offer) {
-  if (offer.size() % 2 == 0 || offer.find_first_not_of("0123456789abcdef", 1) != std::string::npos)
-    throw Error(ErrorKind::system, "unreadable address in the store: " + offer);
-  std::string address;
-  for (std::size_t i = 1; i + 1 < offer.size(); i += 2)
-    address += static_cast<char>(value_of(offer[i]) << 4 | value_of(offer[i + 1]));
-  return address;
+Offer offer_in(const std::string& line) {
+  const std::size_t space = std::min(line.find(' '), line.size());
+  Offer offer;
+  const char* const number = line.data() + std::min(space + 1, line.size());
+  const char* const end = line.data() + line.size();
+  const auto [rest, fault] = std::from_chars(number, end, offer.longest);
+  if (space % 2 == 0 || line.find_first_not_of("0123456789abcdef", 1) < space || fault != std::errc{} || rest != end ||
+      offer.longest == 0)
+    throw Error(ErrorKind::system, "unreadable address in the store: " + line);
+  for (std::size_t i = 1; i + 1 < space; i += 2)
+    offer.address += static_cast<char>(value_of(line[i]) << 4 | value_of(line[i + 1]));
+  return offer;
 }
 
 // Why the group cannot go over the fabric; "" if it can.
@@ -73,14 +85,19 @@ FabricPlan plan_fabric(const Env& env, const std::vector<RankInfo>& ranks, const
   std::string offer;
   try {
     plan.port = open_fabric({env.fabric_provider, address, topology.local_rank});
-    offer = to_offer(plan.port->address());
+    offer = to_line(*plan.port);
   } catch (const Error& error) {
     offer = to_refusal(error);
   }
   const std::vector<std::string> offers = share(offer);
   const std::string against = objections(offers, ranks);
   if (against.empty()) {
-    for (const std::string& one : offers) plan.addresses.push_back(address_in(one));
+    plan.longest = plan.port->longest();
+    for (const std::string& line : offers) {
+      const Offer theirs = offer_in(line);
+      plan.addresses.push_back(theirs.address);
+      plan.longest = std::min(plan.longest, theirs.longest);
+    }
     return plan;
   }
   plan.port.reset();
@@ -98,7 +115,7 @@ std::unique_ptr<Wire> fabric_wire(FabricPlan plan, const Env& env, const Topolog
   for (const int rank : peers)
     if (rank != topology.rank) addresses[rank] = plan.addresses[static_cast<std::size_t>(rank)];
   FabricPace pace;
-  pace.segment_bytes = env.fabric_segment_bytes;
+  pace.segment_bytes = std::min(env.fabric_segment_bytes, plan.longest);
   pace.spins = std::thread::hardware_concurrency() >= static_cast<unsigned>(topology.local_size()) ? kSpins : 0;
   const Deadline greeting(deadline.left(kGreeting) + std::chrono::milliseconds(1));
   return connect_fabric(std::move(plan.port), topology.rank, addresses, nonce, control, pace, greeting);

@@ -16,6 +16,7 @@ namespace smddp {
 struct FabricPlan {
   std::unique_ptr<FabricPort> port;
   std::vector<std::string> addresses;  ///< By rank.
+  std::size_t longest = 0;             ///< Bytes of the largest message that all can send and receive.
 };
 
 /// Gives every rank's text to all: the argument is this rank's, the result has all by rank.

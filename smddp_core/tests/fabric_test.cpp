@@ -219,7 +219,7 @@ class FabricPlans : public ::testing::Test {
   std::vector<std::string> plan(const Env& env, bool efa, const std::vector<std::string>& addresses) {
     MemoryStore store;
     std::vector<std::string> results(2);
-    std::vector<RankInfo> ranks{{"a", "127.0.0.1", 1, "node-a"}, {"b", "127.0.0.1", 2, "node-b"}};
+    std::vector<RankInfo> ranks = ranks_;
     for (RankInfo& info : ranks) info.efa = efa;
     run_threads(2, [&](int rank) {
       const auto share = [&](const std::string& mine) {
@@ -235,6 +235,7 @@ class FabricPlans : public ::testing::Test {
     });
     return results;
   }
+  const std::vector<RankInfo> ranks_{{"a", "127.0.0.1", 1, "node-a"}, {"b", "127.0.0.1", 2, "node-b"}};
   const std::vector<std::string> both_{"127.0.0.1", "127.0.0.1"};
 };
 
@@ -251,6 +252,26 @@ TEST_F(FabricPlans, FallsBackTogether) {
   Env env;
   env.fabric_provider = "no_such_provider";
   EXPECT_EQ(plan(env, true, both_), (Results{"smddp: TCP", "smddp: TCP"}));
+}
+
+// Longer ones are fetched by the receiver, which the layer does even over a connection that it has freed.
+TEST_F(FabricPlans, MessagesThroughRxmAreEagerOnes) {
+  const std::string reason = cannot_use(kProvider);
+  if (!reason.empty()) GTEST_SKIP() << reason;
+  const char* const set = std::getenv("FI_OFI_RXM_BUFFER_SIZE");
+  EXPECT_EQ(open_fabric({kProvider, "127.0.0.1", 0})->longest(), set ? std::stoul(set) : 16384U);
+  Env env;
+  env.net = Net::fabric;
+  env.fabric_provider = kProvider;
+  const Topology topology = Topology::from(ranks_, 0, false);
+  // A rank whose messages are shorter decides for all.
+  const Share share = [](const std::string& mine) {
+    return std::vector<std::string>{mine, mine.substr(0, mine.find(' ')) + " 1000"};
+  };
+  EXPECT_EQ(plan_fabric(env, ranks_, topology, "127.0.0.1", share).longest, 1000U);
+  const Share garbled = [](const std::string& mine) { return std::vector<std::string>{mine, mine + "x"}; };
+  const std::string text = message_of<Error>([&] { plan_fabric(env, ranks_, topology, "127.0.0.1", garbled); });
+  EXPECT_NE(text.find("unreadable address in the store"), std::string::npos) << text;
 }
 
 TEST_F(FabricPlans, ForcedItNamesWhoCannot) {

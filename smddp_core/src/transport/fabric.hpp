@@ -35,6 +35,8 @@ class FabricPort {
   virtual const std::string& address() const = 0;
   /// Provider and device, "efa on rdmap16s27", for messages.
   virtual const std::string& name() const = 0;
+  /// Bytes of the largest message that should be sent through it.
+  virtual std::size_t longest() const = 0;
 };
 
 /// How a wire over a fabric cuts and paces messages. Equal on all ranks.

@@ -24,6 +24,7 @@ class FabricEndpoint final : public FabricPort {
 
   const std::string& address() const override { return address_; }
   const std::string& name() const override { return name_; }
+  std::size_t longest() const override { return longest_; }
 
   /// Adds a peer. @return the handle to send to. @throws Error for an address that is not one of this provider's.
   fi_addr_t insert(const std::string& address);
@@ -36,8 +37,6 @@ class FabricEndpoint final : public FabricPort {
 
   /// Operations that may be under way at once in each direction.
   std::size_t depth() const;
-  /// The largest message.
-  std::size_t longest() const { return info_->ep_attr->max_msg_size; }
   /// The provider moves only memory that the caller has registered.
   bool needs_registration() const { return (info_->domain_attr->mr_mode & FI_MR_LOCAL) != 0; }
   /// Becomes readable when there are completions; -1 where the provider has no such thing (EFA before libfabric 2).
@@ -50,6 +49,7 @@ class FabricEndpoint final : public FabricPort {
  private:
   void open_queue();
   void read_address();
+  void find_longest();
 
   FabricInfo info_;
   std::shared_ptr<FabricDomain> domain_;
@@ -57,6 +57,7 @@ class FabricEndpoint final : public FabricPort {
   FabricObject<fid_cq> cq_;
   FabricObject<fid_ep> ep_;
   int wait_fd_ = -1;
+  std::size_t longest_ = 0;
   std::string address_;
   std::string name_;
 };
