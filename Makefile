@@ -53,7 +53,7 @@ test-images: venv engine ## Test every image that today's sources make and the e
 
 .PHONY: smddp
 smddp: venv ## Compile the collective library and install it in .venv
-	@$(VENV)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps ./smddp_core
+	@$(VENV)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --config-settings=cmake.define.SMDDP_WERROR=ON ./smddp_core
 
 .PHONY: test-smddp
 test-smddp: ## Tests of the collective library alone: the C++ core (plain, ASan and UBSan, TSan), then through torch

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <optional>
 #include <sstream>
+#include <thread>
 
 #include "collective/hierarchy.hpp"
 #include "collective/host_tier.hpp"
@@ -34,6 +35,11 @@ struct Wanted {
 
 constexpr char kReady[] = "ok";
 
+// A rank that has waited in vain for an answer of the rank 0 that the store names waits so long for another one's name.
+constexpr std::chrono::milliseconds kChangePatience{500};
+// How often it looks while it calls: a store serves all ranks of a job.
+constexpr std::chrono::milliseconds kLookInterval{500};
+
 // One value for all containers of a machine.
 std::string boot_id() {
   std::string boot;
@@ -46,6 +52,7 @@ int cores_of_machine() { return static_cast<int>(std::max(::sysconf(_SC_NPROCESS
 struct Root {
   RankInfo info;
   Nonce nonce{};
+  std::string key;  // of handshakes
 };
 
 std::string to_text(const Root& root) {
@@ -73,16 +80,25 @@ class Bootstrap {
           return std::string(value ? value : "");
         })) {}
 
+  // However this ended: the rank that made the memory may have been killed before it could take the name away.
+  ~Bootstrap() {
+    if (!segment_.empty()) forget_segment(segment_);
+  }
+  Bootstrap(const Bootstrap&) = delete;
+  Bootstrap& operator=(const Bootstrap&) = delete;
+
   Links run() {
     Links links;
     auto [listener, port] = listen_on(address_);
-    const Root root = find_root(port);
-    const std::string key = handshake_key(env_.job_secret, root.nonce);
+    const RankInfo mine = describe_myself(port);
     links.control = std::make_unique<Control>(rank());
     meeting_point_.watch(links.control.get());
     try {
-      connect_lifelines(listener, key, root, *links.control);
-      finish(listener, key, root, links);
+      const Root root = rank() == 0 ? open_meeting(listener, mine, *links.control) : join_meeting(listener, *links.control);
+      links.id = std::string(root.nonce.begin(), root.nonce.end());
+      meeting_point_.enter(links.id);
+      meeting_point_.set(record_of(rank()), smddp::to_text(mine));
+      finish(listener, root, links);
     } catch (const Error& error) {
       links.control->raise(error.kind(), error.what());
       throw;
@@ -94,7 +110,7 @@ class Bootstrap {
   int rank() const { return options_.rank; }
   static std::string record_of(int rank) { return "rank/" + std::to_string(rank); }
 
-  void finish(const Socket& listener, const std::string& key, const Root& root, Links& links) {
+  void finish(const Socket& listener, const Root& root, Links& links) {
     const Table table = exchange_records(root);
     env_.adopt(table.settings, table.version);
     links.control->set_link_timeout(env_.link_timeout);
@@ -103,41 +119,82 @@ class Bootstrap {
     FabricPlan fabric = plan_fabric(env_, table.ranks, links.topology, address_,
                                     [this](const std::string& mine) { return share("fabric/", mine); });
     if (fabric.port) links.topology.network = "libfabric, " + fabric.port->name();
-    connect(listener, key, table, std::move(fabric), links);
+    connect(listener, root.key, table, std::move(fabric), links);
     std::optional<Arena> arena;
-    if (links.topology.path != Path::flat) arena.emplace(share_memory(table, links));
+    if (links.topology.path != Path::flat) {
+      segment_ = segment_name(table.nonce, links.topology.host);
+      arena.emplace(share_memory(table, links));
+    }
     agree();
     if (arena) arena->join(links.topology.local_rank, links.topology.local(), *links.control);
     build_tier(links, std::move(arena));
   }
 
-  Root find_root(int port) {
+  RankInfo describe_myself(int port) const {
     const std::string host = env_.host_id.empty() ? host_identity() : env_.host_id;
-    const RankInfo mine{host,           address_,          port,      host_name(),
-                        wire_version(), can_use_efa(env_), boot_id(), cores_of_machine()};
-    meeting_point_.set(record_of(rank()), smddp::to_text(mine));
-    if (rank() != 0) {
-      Root root = root_from(meeting_point_.get("root", 0));
-      require_version(root.info.version, "rank 0 on " + root.info.name);
-      return root;
-    }
-    const Root root{mine, make_nonce()};
-    meeting_point_.set("root", to_text(root));
-    return root;
+    return {host, address_, port, host_name(), wire_version(), can_use_efa(env_), boot_id(), cores_of_machine()};
   }
 
   // Rank 0 is called by all others.
-  void connect_lifelines(const Socket& listener, const std::string& key, const Root& root, Control& control) {
-    const int channel = static_cast<int>(Channel::control);
-    Meeting meeting(listener, rank(), key, meeting_point_.deadline(), [this] { meeting_point_.check(); });
-    if (rank() == 0)
-      for (int r = 1; r < options_.size; ++r) meeting.expect({r, channel});
-    else
-      meeting.call({0, channel}, root.info);
+  Root open_meeting(const Socket& listener, const RankInfo& mine, Control& control) {
+    Root root{mine, make_nonce(), {}};
+    root.key = handshake_key(env_.job_secret, root.nonce);
+    meeting_point_.open(to_text(root));
+    Meeting meeting(listener, rank(), root.key, meeting_point_.deadline(), [this] { meeting_point_.check(); });
+    for (int r = 1; r < options_.size; ++r) meeting.expect({r, static_cast<int>(Channel::control)});
+    meet_on_lifelines(meeting, control);
+    return root;
+  }
+
+  // What the store has first may be from a rank 0 that ended before its group had met: torchrun keeps one store for all
+  // attempts of a job. Nobody answers there, or somebody who does not know the nonce, until the new one has spoken.
+  Root join_meeting(const Socket& listener, Control& control) {
+    for (;;) {
+      const std::string text = meeting_point_.root();
+      Root root = root_from(text);
+      root.key = handshake_key(env_.job_secret, root.nonce);
+      try {
+        require_version(root.info.version, "rank 0 on " + root.info.name);
+        call_rank_0(listener, root, text, control);
+        return root;
+      } catch (const RootChanged&) {
+      } catch (const Error&) {
+        if (!changed_soon(text)) throw;
+      }
+    }
+  }
+
+  void call_rank_0(const Socket& listener, const Root& root, const std::string& text, Control& control) {
+    Deadline look(kLookInterval);
+    Meeting meeting(listener, rank(), root.key, meeting_point_.deadline(), [&] {
+      meeting_point_.check();
+      if (!look.passed()) return;
+      meeting_point_.check_root(text);
+      look = Deadline(kLookInterval);
+    });
+    meeting.call({0, static_cast<int>(Channel::control)}, root.info);
+    meet_on_lifelines(meeting, control);
+  }
+
+  void meet_on_lifelines(Meeting& meeting, Control& control) {
     meeting.run([&](Line line, Socket socket) {
       set_link_timeout(socket, env_.link_timeout);
       control.add(line.first, std::move(socket));
     });
+  }
+
+  bool changed_soon(const std::string& text) {
+    for (const Deadline patience(kChangePatience); !patience.passed();) {
+      try {
+        meeting_point_.check_root(text);
+      } catch (const RootChanged&) {
+        return true;
+      } catch (const Error&) {
+        return false;  // the store fails: that is not why the meeting did
+      }
+      std::this_thread::sleep_for(kLookInterval / 10);
+    }
+    return false;
   }
 
   Table exchange_records(const Root& root) {
@@ -231,11 +288,20 @@ class Bootstrap {
     Arena::Layout layout;
     layout.ranks = links.topology.local_size();
     layout.nonce = table.nonce;
+    layout.host = links.topology.host;
     layout.chunk_bytes = env_.shm_chunk_bytes;
     const std::string key = "arena/" + std::to_string(links.topology.host);
     const int first = links.topology.local()[0];
     if (rank() != first) {
-      Arena arena = Arena::open(meeting_point_.get(key, first), layout, meeting_point_.deadline());
+      const std::string address = meeting_point_.get(key, first);
+      Arena arena = [&] {
+        try {
+          return Arena::open(address, layout, meeting_point_.deadline());
+        } catch (const Error&) {
+          meeting_point_.check();  // a rank that failed has removed it: its reason is the one that counts
+          throw;
+        }
+      }();
       meeting_point_.set("mapped/" + std::to_string(rank()), kReady);
       return arena;
     }
@@ -253,6 +319,7 @@ class Bootstrap {
     meeting_point_.set("ready/" + std::to_string(rank()), kReady);
     if (rank() == 0) {
       for (int r = 1; r < options_.size; ++r) meeting_point_.get("ready/" + std::to_string(r), r);
+      meeting_point_.close();
       meeting_point_.set("verdict", kReady);
     }
     meeting_point_.get("verdict", 0);
@@ -304,6 +371,7 @@ class Bootstrap {
   Env env_;  // rank 0's where it counts, once the table is there
   Rendezvous meeting_point_;
   std::string address_;
+  std::string segment_;  // name of the host's memory, once there may be one
 };
 
 }  // namespace

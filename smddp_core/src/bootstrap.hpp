@@ -12,6 +12,7 @@ namespace smddp {
 
 /// Everything a group of two or more ranks runs on.
 struct Links {
+  std::string id;  ///< Differs from that of every other group.
   Topology topology;
   Env env;  ///< What the group agreed on: Env::adopt().
   std::unique_ptr<Control> control;

@@ -86,20 +86,26 @@ static_assert(static_cast<int>(smddp::DType::i64) == SMDDP_INT64 &&
               "the C names have the library's numbers");
 static_assert(static_cast<int>(smddp::ReduceOp::bxor) == SMDDP_BXOR, "the C names have the library's numbers");
 
+// A program's slip, which would otherwise be a crash here or "Bad address" from a socket.
+void need(const void* buffer, size_t elements, const char* name) {
+  if (!buffer && elements > 0) throw smddp::UsageError(std::string("`") + name + "` is NULL");
+}
+
+/// The program's store. Keys begin with the group's name, so that groups of several names can meet in one.
 class CallbackStore final : public smddp::Store {
  public:
-  explicit CallbackStore(const smddp_store& store) : store_(store) {
+  CallbackStore(const smddp_store& store, const std::string& name) : store_(store), prefix_(name + "/") {
     if (!store.set || !store.get) throw smddp::UsageError("the store lacks a function");
   }
 
   void set(const std::string& key, const std::string& value) override {
-    if (const int code = store_.set(store_.context, key.c_str(), value.data(), value.size()))
+    if (const int code = store_.set(store_.context, (prefix_ + key).c_str(), value.data(), value.size()))
       throw smddp::Error(ErrorKind::system, "the store cannot set '" + key + "': its code is " + std::to_string(code));
   }
 
   std::string get(const std::string& key, milliseconds timeout) override {
     std::string value;
-    const int code = store_.get(store_.context, key.c_str(), timeout.count(), &value);
+    const int code = store_.get(store_.context, (prefix_ + key).c_str(), timeout.count(), &value);
     if (code == 1) throw smddp::TimeoutError("the store has no '" + key + "'");
     if (code != 0)
       throw smddp::Error(ErrorKind::system, "the store cannot get '" + key + "': its code is " + std::to_string(code));
@@ -108,6 +114,7 @@ class CallbackStore final : public smddp::Store {
 
  private:
   smddp_store store_;
+  std::string prefix_;
 };
 
 smddp::Settings settings_of(const char* const* lines) {
@@ -126,7 +133,7 @@ std::unique_ptr<smddp_group> create(const smddp_options& given) {
   options.timeout = given.timeout_ms > 0 ? milliseconds(given.timeout_ms) : kDefaultTimeout;
   if (given.name) options.name = given.name;
   options.env = smddp::Env::from_process(settings_of(given.settings));
-  CallbackStore store(given.store);
+  CallbackStore store(given.store, options.name);
   auto communicator = std::make_unique<smddp::Communicator>(store, options);
   const std::string path = communicator->topology().describe();
   return std::unique_ptr<smddp_group>(
@@ -160,18 +167,29 @@ smddp_status smddp_barrier(smddp_group* group, int64_t timeout_ms) {
 }
 
 smddp_status smddp_broadcast(smddp_group* group, void* data, size_t bytes, int root, int64_t timeout_ms) {
-  return guarded([&] { of(group).broadcast(data, bytes, root, timeout_of(group, timeout_ms)); });
+  return guarded([&] {
+    smddp::Communicator& communicator = of(group);
+    need(data, bytes, "data");
+    communicator.broadcast(data, bytes, root, timeout_of(group, timeout_ms));
+  });
 }
 
 smddp_status smddp_all_reduce(smddp_group* group, const void* in, void* out, size_t count, smddp_dtype dtype,
                               smddp_reduce reduce, int64_t timeout_ms) {
-  return guarded(
-      [&] { of(group).all_reduce(in, out, count, dtype_of(dtype), reduce_of(reduce), timeout_of(group, timeout_ms)); });
+  return guarded([&] {
+    smddp::Communicator& communicator = of(group);
+    need(in, count, "in");
+    need(out, count, "out");
+    communicator.all_reduce(in, out, count, dtype_of(dtype), reduce_of(reduce), timeout_of(group, timeout_ms));
+  });
 }
 
 smddp_status smddp_all_gather(smddp_group* group, const void* in, void* out, size_t bytes, int64_t timeout_ms) {
   return guarded([&] {
     smddp::Communicator& communicator = of(group);
+    need(in, bytes, "in");
+    need(out, bytes, "out");
+    smddp::bytes_of(bytes, 1, group->size, "all_gather");
     std::vector<void*> outs;
     for (int r = 0; r < group->size; ++r) outs.push_back(static_cast<char*>(out) + static_cast<size_t>(r) * bytes);
     communicator.all_gather(in, outs, bytes, timeout_of(group, timeout_ms));
@@ -182,7 +200,9 @@ smddp_status smddp_reduce_scatter(smddp_group* group, const void* in, void* out,
                                   smddp_reduce reduce, int64_t timeout_ms) {
   return guarded([&] {
     smddp::Communicator& communicator = of(group);
-    const size_t bytes = count * smddp::size_of(dtype_of(dtype));
+    need(in, count, "in");
+    need(out, count, "out");
+    const size_t bytes = smddp::bytes_of(count, smddp::size_of(dtype_of(dtype)), group->size, "reduce_scatter");
     std::vector<const void*> ins;
     for (int r = 0; r < group->size; ++r) ins.push_back(static_cast<const char*>(in) + static_cast<size_t>(r) * bytes);
     communicator.reduce_scatter(ins, out, count, dtype_of(dtype), reduce_of(reduce), timeout_of(group, timeout_ms));

@@ -28,6 +28,8 @@ class Communicator::Impl {
     } else {
       links_.topology = Topology::from({RankInfo{"alone", "127.0.0.1", 0, host_name(), wire_version()}}, 0, false);
       links_.env = options.env;
+      const Nonce nonce = make_nonce();
+      links_.id = std::string(nonce.begin(), nonce.end());
     }
     if (links_.env.info) print_info(options.name, links_.topology, links_.env);
   }
@@ -100,6 +102,10 @@ class Communicator::Impl {
     check();
     if (!alone()) require_none(title, links_.control->lost());
   }
+  void check_others(const std::string& title) const {
+    check();
+    if (!alone()) require_none(title, links_.control->all_gone(size() - 1));
+  }
   void check_alive(const std::string& title, std::uint64_t delegated, bool at_once) const {
     check();
     if (!alone()) require_none(title, links_.control->gone(delegated, at_once));
@@ -112,6 +118,7 @@ class Communicator::Impl {
     const Awaited awaited = links_.control->awaited();
     return awaited.sequence == sequence_ && !awaited.ranks.empty() ? links_.topology.who(awaited.ranks) : "";
   }
+  const std::string& id() const { return links_.id; }
   void leave(std::uint64_t delegated, const std::string& reason) {
     if (!alone() && birthplace_.here() && !left_.exchange(true)) links_.control->leave({sequence_, delegated}, reason);
   }
@@ -226,12 +233,15 @@ void Communicator::broadcast(void* data, std::size_t bytes, int root, Timeout ti
 }
 
 void Communicator::all_reduce(const void* in, void* out, std::size_t count, DType dtype, ReduceOp op, Timeout timeout,
-                              Residual* residual) {
+                              Residual* residual, int root, std::uint32_t tag) {
   const Reduction reduction = reduction_of(dtype, op, impl_->size());
-  const std::size_t bytes = count * size_of(dtype);
+  const std::size_t bytes = bytes_of(count, size_of(dtype), 1, "all_reduce");
+  OpHeader header = header_of(OpKind::all_reduce, bytes, dtype, op);
+  header.root = root;
+  header.tag = tag;
   if (impl_->alone()) copy_bytes(out, in, bytes);
   impl_->run(
-      header_of(OpKind::all_reduce, bytes, dtype, op), timeout,
+      header, timeout,
       [&](Tier& tier, const Op& running) {
         tier.all_reduce(running, in, out, bytes / size_of(reduction.in), reduction);
       },
@@ -243,6 +253,7 @@ void Communicator::all_gather(const void* in, const std::vector<void*>& outs, st
   if (outs.size() != static_cast<std::size_t>(impl_->size()))
     throw UsageError("all_gather into " + std::to_string(outs.size()) + " outputs in a group of " +
                      std::to_string(impl_->size()));
+  bytes_of(bytes, 1, impl_->size(), "all_gather");
   OpHeader header = header_of(OpKind::all_gather, bytes, dtype);
   header.tag = tag;
   if (impl_->alone()) copy_bytes(outs[0], in, bytes);
@@ -258,7 +269,7 @@ void Communicator::reduce_scatter(const std::vector<const void*>& ins, void* out
     throw UsageError("reduce_scatter of " + std::to_string(ins.size()) + " inputs in a group of " +
                      std::to_string(impl_->size()));
   const Reduction reduction = reduction_of(dtype, op, impl_->size());
-  const std::size_t bytes = count * size_of(dtype);
+  const std::size_t bytes = bytes_of(count, size_of(dtype), impl_->size(), "reduce_scatter");
   if (impl_->alone()) copy_bytes(out, ins[0], bytes);
   std::vector<Block> blocks;
   blocks.reserve(ins.size());
@@ -275,11 +286,13 @@ std::string Communicator::stats() const { return impl_->stats(); }
 std::string Communicator::flight_recorder() const { return impl_->flight_recorder(); }
 void Communicator::add_exposed(OpKind kind, std::chrono::nanoseconds time) { impl_->add_exposed(kind, time); }
 void Communicator::check_peers(const std::string& title) const { impl_->check_peers(title); }
+void Communicator::check_others(const std::string& title) const { impl_->check_others(title); }
 void Communicator::check_alive(const std::string& title, std::uint64_t delegated, bool at_once) const {
   impl_->check_alive(title, delegated, at_once);
 }
 std::vector<int> Communicator::absent(std::uint64_t delegated) const { return impl_->absent(delegated); }
 std::string Communicator::waiting_for() const { return impl_->waiting_for(); }
+const std::string& Communicator::id() const { return impl_->id(); }
 void Communicator::fail(const Error& cause) { impl_->give_up(cause); }
 void Communicator::leave(std::uint64_t delegated, const std::string& reason) { impl_->leave(delegated, reason); }
 void Communicator::set_place(std::uint64_t issued, std::uint64_t delegated, bool blocking) {

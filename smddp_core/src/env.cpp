@@ -28,17 +28,22 @@ struct Row {
   std::string (*write)(const Env& env);
 };
 
-bool to_number(const std::string& text, long long least, long long& value) {
+// Far above what is useful, and far below where sums and products of settings overflow.
+constexpr long long kMostBytes = 1LL << 44;
+constexpr long long kMostSeconds = 366LL * 24 * 3600;
+constexpr long long kMostRecords = 1'000'000;
+
+bool to_number(const std::string& text, long long least, long long most, long long& value) {
   char* end = nullptr;
   errno = 0;
   value = std::strtoll(text.c_str(), &end, 10);
-  return errno == 0 && end != text.c_str() && *end == '\0' && value >= least;
+  return errno == 0 && end != text.c_str() && *end == '\0' && value >= least && value <= most;
 }
 
-template <auto member, long long least>
+template <auto member, long long least, long long most = kMostBytes>
 bool read_size(Env& env, const std::string& text) {
   long long value = 0;
-  if (!to_number(text, least, value)) return false;
+  if (!to_number(text, least, most, value)) return false;
   env.*member = static_cast<std::size_t>(value);
   return true;
 }
@@ -51,7 +56,7 @@ std::string write_number(const Env& env) {
 template <auto member>
 bool read_seconds(Env& env, const std::string& text) {
   long long value = 0;
-  if (!to_number(text, 1, value)) return false;
+  if (!to_number(text, 1, kMostSeconds, value)) return false;
   env.*member = std::chrono::seconds(value);
   return true;
 }
@@ -116,7 +121,7 @@ bool read_flag(Env& env, const std::string& text) {
 
 bool read_streams(Env& env, const std::string& text) {
   long long value = 0;
-  if (!to_number(text, 1, value) || value > 64) return false;
+  if (!to_number(text, 1, 64, value)) return false;
   env.streams = static_cast<int>(value);
   return true;
 }
@@ -155,50 +160,50 @@ const Row kRows[] = {
      [](const Env& env) { return std::string(kNets[static_cast<std::size_t>(env.net)]); }},
     {"SMDDP_FABRIC_PROVIDER", Scope::group, "a provider's name, without white space", read_word<&Env::fabric_provider>,
      write_text<&Env::fabric_provider>},
-    {"SMDDP_FABRIC_SEGMENT_BYTES", Scope::group, "a whole number of at least 4096",
+    {"SMDDP_FABRIC_SEGMENT_BYTES", Scope::group, "a whole number from 4096 to 2^44",
      read_size<&Env::fabric_segment_bytes, 4096>, write_number<&Env::fabric_segment_bytes>},
     {"SMDDP_HOST_ID", Scope::process, "a word without white space", read_word<&Env::host_id>,
      write_text<&Env::host_id>},
-    {"SMDDP_SHM_CHUNK_BYTES", Scope::group, "0 (by the L2 cache) or a whole number of at least 4096", read_chunk,
+    {"SMDDP_SHM_CHUNK_BYTES", Scope::group, "0 (by the L2 cache) or a whole number from 4096 to 2^44", read_chunk,
      write_number<&Env::shm_chunk_bytes>},
     {"SMDDP_SHM_STORES", Scope::group, "cached, streaming or auto", read_stores,
      [](const Env& env) { return env.shm_stores.empty() ? std::string("auto") : env.shm_stores; }},
     {"SMDDP_SHM_DIRECT", Scope::group, "auto, always or never", read_when<&Env::shm_direct>,
      write_when<&Env::shm_direct>},
-    {"SMDDP_ONE_SHOT_BYTES", Scope::group, "a whole number of at least 0", read_size<&Env::one_shot_bytes, 0>,
+    {"SMDDP_ONE_SHOT_BYTES", Scope::group, "a whole number from 0 to 2^44", read_size<&Env::one_shot_bytes, 0>,
      write_number<&Env::one_shot_bytes>},
-    {"SMDDP_NET_BLOCK_BYTES", Scope::group, "a whole number of at least 4096", read_size<&Env::net_block_bytes, 4096>,
+    {"SMDDP_NET_BLOCK_BYTES", Scope::group, "a whole number from 4096 to 2^44", read_size<&Env::net_block_bytes, 4096>,
      write_number<&Env::net_block_bytes>},
     {"SMDDP_CPUS", Scope::process, "a list of cores, such as 0-3,8", read_cpus,
      [](const Env& env) { return env.cpus; }},
-    {"SMDDP_NET_PIECE_BYTES", Scope::group, "a whole number of at least 4096", read_size<&Env::net_piece_bytes, 4096>,
+    {"SMDDP_NET_PIECE_BYTES", Scope::group, "a whole number from 4096 to 2^44", read_size<&Env::net_piece_bytes, 4096>,
      write_number<&Env::net_piece_bytes>},
-    {"SMDDP_NET_ONE_SHOT_BYTES", Scope::group, "a whole number of at least 0", read_size<&Env::net_one_shot_bytes, 0>,
+    {"SMDDP_NET_ONE_SHOT_BYTES", Scope::group, "a whole number from 0 to 2^44", read_size<&Env::net_one_shot_bytes, 0>,
      write_number<&Env::net_one_shot_bytes>},
-    {"SMDDP_NET_TRY_BYTES", Scope::group, "a whole number of at least 0", read_size<&Env::net_try_bytes, 0>,
+    {"SMDDP_NET_TRY_BYTES", Scope::group, "a whole number from 0 to 2^44", read_size<&Env::net_try_bytes, 0>,
      write_number<&Env::net_try_bytes>},
     {"SMDDP_NET_RELAY", Scope::group, "auto, always or never", read_when<&Env::net_relay>, write_when<&Env::net_relay>},
-    {"SMDDP_MIN_SHARD_BYTES", Scope::group, "a whole number of at least 1", read_size<&Env::min_shard_bytes, 1>,
+    {"SMDDP_MIN_SHARD_BYTES", Scope::group, "a whole number from 1 to 2^44", read_size<&Env::min_shard_bytes, 1>,
      write_number<&Env::min_shard_bytes>},
     {"SMDDP_STREAMS", Scope::group, "a whole number from 1 to 64", read_streams, write_number<&Env::streams>},
-    {"SMDDP_SOCKET_BUFFER_BYTES", Scope::group, "a whole number of at least 0", read_size<&Env::socket_buffer_bytes, 0>,
+    {"SMDDP_SOCKET_BUFFER_BYTES", Scope::group, "a whole number from 0 to 2^44", read_size<&Env::socket_buffer_bytes, 0>,
      write_number<&Env::socket_buffer_bytes>},
     {"SMDDP_WIRE_DTYPE", Scope::group, "float32, bfloat16 or float16", read_wire_type,
      [](const Env& env) { return std::string(name_of(env.wire_dtype)); }},
-    {"SMDDP_WIRE_MIN_BYTES", Scope::group, "a whole number of at least 0", read_size<&Env::wire_min_bytes, 0>,
+    {"SMDDP_WIRE_MIN_BYTES", Scope::group, "a whole number from 0 to 2^44", read_size<&Env::wire_min_bytes, 0>,
      write_number<&Env::wire_min_bytes>},
     {"SMDDP_WIRE_ERROR_FEEDBACK", Scope::group, "0 or 1", read_flag<&Env::wire_error_feedback>,
      write_number<&Env::wire_error_feedback>},
-    {"SMDDP_INIT_TIMEOUT", Scope::process, "a whole number of seconds, at least 1", read_seconds<&Env::init_timeout>,
+    {"SMDDP_INIT_TIMEOUT", Scope::process, "a whole number of seconds, from 1 to 31622400 (a year)", read_seconds<&Env::init_timeout>,
      write_seconds<&Env::init_timeout>},
-    {"SMDDP_LINK_TIMEOUT", Scope::group, "a whole number of seconds, at least 1", read_seconds<&Env::link_timeout>,
+    {"SMDDP_LINK_TIMEOUT", Scope::group, "a whole number of seconds, from 1 to 31622400 (a year)", read_seconds<&Env::link_timeout>,
      write_seconds<&Env::link_timeout>},
     {"SMDDP_CHECKSUM", Scope::group, "0 or 1", read_flag<&Env::checksum>, write_number<&Env::checksum>},
     {"SMDDP_JOB_SECRET", Scope::process, "a text", read_text<&Env::job_secret>,
      [](const Env&) { return std::string("(not shown)"); }},
     {"SMDDP_JOB_SECRET_FILE", Scope::process, "a readable file that is not empty", read_secret,
      write_text<&Env::job_secret_file>},
-    {"SMDDP_FLIGHT_RECORDER", Scope::process, "a whole number of at least 0", read_size<&Env::flight_recorder, 0>,
+    {"SMDDP_FLIGHT_RECORDER", Scope::process, "a whole number from 0 to 1000000", read_size<&Env::flight_recorder, 0, kMostRecords>,
      write_number<&Env::flight_recorder>},
     {"SMDDP_FLIGHT_RECORDER_DIR", Scope::process, "a folder", read_text<&Env::flight_recorder_dir>,
      write_text<&Env::flight_recorder_dir>},

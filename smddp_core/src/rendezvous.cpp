@@ -1,6 +1,8 @@
 #include "rendezvous.hpp"
 
+#include <algorithm>
 #include <sstream>
+#include <thread>
 
 #include "op.hpp"
 #include "smddp/errors.hpp"
@@ -34,7 +36,7 @@ void Rendezvous::check() const {
 // The store may fail because the rank that keeps it is gone: then that is the better reason.
 bool Rendezvous::try_get(const std::string& key, milliseconds patience, std::string& value) {
   try {
-    value = store_.get(key, patience);
+    value = store_.get(prefix_ + key, patience);
     return true;
   } catch (const TimeoutError&) {
     return false;
@@ -43,6 +45,30 @@ bool Rendezvous::try_get(const std::string& key, milliseconds patience, std::str
     check();
     throw;
   }
+}
+
+// prefix_ is still empty.
+std::string Rendezvous::root() {
+  constexpr milliseconds kNap{10};
+  for (;;) {
+    std::string text = get(kRoot, 0);
+    if (text != kTaken) return text;
+    if (deadline_.passed()) throw_absent(0);
+    std::this_thread::sleep_for(kNap);
+  }
+}
+
+void Rendezvous::check_root(const std::string& known) {
+  std::string now;
+  if (prefix_.empty() && try_get(kRoot, kLastLook, now) && now != known) throw RootChanged();
+}
+
+void Rendezvous::throw_absent(int rank) const {
+  std::ostringstream text;
+  text << "group " << group_ << ": rank " << rank << " did not join in " << deadline_.seconds() << " s";
+  TimeoutError error(text.str());
+  error.set_ranks({rank});
+  throw error;
 }
 
 std::string Rendezvous::get(const std::string& key, int rank) {
@@ -56,12 +82,7 @@ std::string Rendezvous::get(const std::string& key, int rank) {
       if (try_get(key, kLastLook, value)) return value;
       throw;
     }
-    if (!deadline_.passed()) continue;
-    std::ostringstream text;
-    text << "group " << group_ << ": rank " << rank << " did not join in " << deadline_.seconds() << " s";
-    TimeoutError error(text.str());
-    error.set_ranks({rank});
-    throw error;
+    if (deadline_.passed()) throw_absent(rank);
   }
 }
 

@@ -10,6 +10,9 @@
 
 namespace smddp {
 
+/// See Rendezvous::check_root().
+struct RootChanged {};
+
 class Rendezvous {
  public:
   /// @param group for messages.
@@ -21,7 +24,22 @@ class Rendezvous {
   /// From now on, waiting ends with the first failure that `control` learns of.
   void watch(Control* control) { control_ = control; }
 
-  void set(const std::string& key, const std::string& value) { store_.set(key, value); }
+  /// Rank 0's first word, under a key that is the same for every group that meets here. A group that has met takes its
+  /// word back, by close(): what an earlier one left is not taken for this one's.
+  void open(const std::string& root) { store_.set(kRoot, root); }
+  void close() { store_.set(kRoot, kTaken); }
+
+  /// Waits for rank 0's first word.
+  std::string root();
+
+  /// Throws RootChanged if rank 0's first word is another one than `known` now: that was one of an earlier group, which
+  /// never met.
+  void check_root(const std::string& known);
+
+  /// From now on keys are those of one group alone, whatever earlier ones have left in the store.
+  void enter(const std::string& prefix) { prefix_ = prefix + "/"; }
+
+  void set(const std::string& key, const std::string& value) { store_.set(prefix_ + key, value); }
 
   /// Waits for `key`, which `rank` writes.
   /// @throws TimeoutError naming `rank` at the deadline; PeerError when a watched rank is gone; what the store throws
@@ -32,10 +50,15 @@ class Rendezvous {
   void check() const;
 
  private:
+  static constexpr char kRoot[] = "root";
+  static constexpr char kTaken[] = "taken";
+
+  [[noreturn]] void throw_absent(int rank) const;
   bool try_get(const std::string& key, std::chrono::milliseconds patience, std::string& value);
 
   Store& store_;
   const std::string group_;
+  std::string prefix_;
   Deadline deadline_;
   Control* control_ = nullptr;
 };

@@ -1,7 +1,10 @@
 #include "smddp/types.hpp"
 
 #include <cstring>
+#include <limits>
 #include <sstream>
+
+#include "smddp/errors.hpp"
 
 namespace smddp {
 
@@ -87,10 +90,20 @@ std::string describe(const OpHeader& header) {
   text << " (";
   if (header.reduce != ReduceOp::none) text << name_of(header.reduce) << ", ";
   if (header.dtype != DType::bytes) text << name_of(header.dtype) << ", ";
-  if (header.tag != 0) text << "type code " << header.tag << ", ";
-  if (header.root >= 0) text << "from rank " << header.root << ", ";
+  // What an all-reduce is beside its type: of complex numbers, of several tensors of certain sizes, ...
+  const bool sums = header.kind == OpKind::all_reduce;
+  if (header.tag != 0) text << (sums ? "form code " : "type code ") << header.tag << ", ";
+  if (header.root >= 0) text << (sums ? "to rank " : "from rank ") << header.root << ", ";
   text << header.bytes << " bytes)";
   return text.str();
+}
+
+std::size_t bytes_of(std::size_t count, std::size_t each, int ranks, const char* operation) {
+  const auto most = static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max());
+  if (count > most / each / static_cast<std::size_t>(ranks))
+    throw UsageError(std::string(operation) + " of " + std::to_string(count) + " elements of " + std::to_string(each) +
+                     (each == 1 ? " byte" : " bytes") + ": more than an address space holds");
+  return count * each;
 }
 
 Part part_of(std::size_t count, int parts, int index) {

@@ -10,7 +10,7 @@ namespace smddp::testing {
 
 /// Runs `body` as both ranks of an arena that they have joined, but not met in.
 inline void run_arenas(const std::function<void(Arena&, int rank, const Op&)>& body) {
-  const Arena::Layout layout{2, 65536, {}};
+  const Arena::Layout layout{2, 65536, make_nonce(), 0};
   Arena first = Arena::create(layout);
   Arena second = Arena::open(first.address(), layout, Deadline(kTimeout));
   Control controls[2]{Control(0), Control(1)};

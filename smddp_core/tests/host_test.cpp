@@ -46,14 +46,14 @@ void expect_shared(Segment& mine, const Nonce& nonce) {
 
 TEST(Segment, IsFoundByItsAddressUntilItIsHidden) {
   const Nonce nonce = make_nonce();
-  Segment segment = Segment::create(8192, nonce);
+  Segment segment = Segment::create(8192, nonce, segment_name(nonce, 0));
   EXPECT_EQ(segment.address()[0], '/');
   expect_shared(segment, nonce);
 }
 
 TEST(Segment, TakesAnonymousMemoryWhereDevShmIsTooSmall) {
   const Nonce nonce = make_nonce();
-  Segment segment = Segment::create(too_much(), nonce);
+  Segment segment = Segment::create(too_much(), nonce, segment_name(nonce, 0));
   EXPECT_EQ(segment.address()[0], '@');
   EXPECT_TRUE(Segment::is_address(segment.address()));
   EXPECT_FALSE(Segment::is_address("no memory"));
@@ -62,9 +62,26 @@ TEST(Segment, TakesAnonymousMemoryWhereDevShmIsTooSmall) {
 
 TEST(Segment, IsNotHandedToStrangers) {
   const Nonce nonce = make_nonce();
-  const Segment segment = Segment::create(too_much(), nonce);
+  const Segment segment = Segment::create(too_much(), nonce, segment_name(nonce, 0));
   EXPECT_THROW(Segment::open(segment.address(), make_nonce(), soon()), Error);
   EXPECT_EQ(Segment::open(segment.address(), nonce, soon()).bytes(), segment.bytes()) << "the server still answers";
+}
+
+TEST(Segment, IsRemovedByTheNextMakerWhenItsOwnWasKilled) {
+  const Nonce nonce = make_nonce();
+  const std::string name = segment_name(nonce, 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const Segment segment = Segment::create(8192, nonce, name);
+    ::kill(::getpid(), SIGKILL);
+  }
+  ::waitpid(child, nullptr, 0);
+  const Nonce others = make_nonce();
+  const Segment alive = Segment::create(8192, others, segment_name(others, 0));
+  EXPECT_EQ(Segment::open(name, nonce, soon()).bytes(), 8192U) << "not yet: its maker might be about to lock it";
+  remove_abandoned_segments(std::chrono::seconds(0));
+  EXPECT_THROW(Segment::open(name, nonce, soon()), Error);
+  EXPECT_EQ(Segment::open(alive.address(), others, soon()).bytes(), 8192U) << "held by its maker";
 }
 
 // In a child with a mount namespace of its own, where `prepare` changes /dev/shm: 3 ranks form two groups and sum.

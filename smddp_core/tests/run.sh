@@ -11,7 +11,7 @@ case "${1:-}" in
     ;;
 esac
 build="$here/build/tests${sanitizer:+-$sanitizer}"
-cmake -S "$here" -B "$build" -G Ninja -DSMDDP_BUILD_TORCH=OFF -DSMDDP_BUILD_TESTS=ON -DSMDDP_SANITIZE="$sanitizer" >/dev/null
+cmake -S "$here" -B "$build" -G Ninja -DSMDDP_BUILD_TORCH=OFF -DSMDDP_BUILD_TESTS=ON -DSMDDP_WERROR=ON -DSMDDP_SANITIZE="$sanitizer" >/dev/null
 cmake --build "$build"
 # TSan wants memory where it expects it: kernels that scatter mappings widely make it stop at once.
 # It also follows every byte of the buffers that libfabric clears for each rank; most of its time went there.

@@ -172,7 +172,7 @@ TEST(Environment, TheProgramsSettingsYieldToIt) {
   EXPECT_EQ(env.net_block_bytes, 5000U);
   ::unsetenv("SMDDP_ONE_SHOT_BYTES");
   EXPECT_EQ(refusal([] { Env::from_process({{"SMDDP_ONE_SHOT_BYTES", "-1"}}); }),
-            "smddp: SMDDP_ONE_SHOT_BYTES=-1 (given by the program): expected a whole number of at least 0");
+            "smddp: SMDDP_ONE_SHOT_BYTES=-1 (given by the program): expected a whole number from 0 to 2^44");
   EXPECT_EQ(refusal([] { Env::from_process({{"SMDDP_SPEED", "11"}}); }),
             "smddp: SMDDP_SPEED=11 (given by the program): no such setting");
 }

@@ -3,13 +3,17 @@
 
 #include <algorithm>
 #include <set>
+#include <stdexcept>
+#include <thread>
 #include <utility>
 
+#include "delegated_failure.hpp"
 #include "delegated_work.hpp"
 #include "gil.hpp"
 #include "runtime/cpu_list.hpp"
 #include "smddp/errors.hpp"
 #include "store.hpp"
+#include "watched_store.hpp"
 
 namespace smddp::torch_binding {
 namespace {
@@ -19,6 +23,9 @@ using Milliseconds = std::chrono::milliseconds;
 // How long operations that nobody waited for may take when the group is given up. A rank that leaves after an exception
 // must not wait for peers that wait for it.
 constexpr Milliseconds kLeavePatience{5000};
+
+// gloo may notice a lost rank before the control plane does.
+constexpr Milliseconds kCausePatience{500};
 
 std::shared_ptr<Communicator> make_communicator(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                                 const GroupOptions& group) {
@@ -30,6 +37,13 @@ std::shared_ptr<Communicator> make_communicator(const c10::intrusive_ptr<c10d::S
   options.name = group.name;
   options.env = Env::from_process(group.settings);
   return std::make_shared<Communicator>(adapter, options);
+}
+
+// gloo's destructor waits for its operations, and those of a dead group may wait for their ranks until the timeout: not
+// this thread with them, nor the end of the process.
+void drop_in_background(c10::intrusive_ptr<BackendBase> group) {
+  if (!group) return;
+  std::thread([last = std::move(group)]() mutable { last.reset(); }).detach();
 }
 
 // Groups that have threads. Leaked on purpose: groups may outlive static destructors.
@@ -55,12 +69,40 @@ Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
   const std::string cpus = Env::from_process(group_options_.settings).cpus;
   if (!cpus.empty()) queue_.run_on(*cpus_from(cpus));
   set_group_name(*options_, group_options_.name, 0);
-  // After ours: a rank that dies before the group stands is noticed there, and not by a time-out of the fallback's.
-  Fallbacks fallbacks = interpreter_.make_fallbacks(store, rank, size, group_options_.timeout);
-  fallback_ = std::move(fallbacks.host);
-  device_fallback_ = std::move(fallbacks.device);
+  make_fallbacks(store);
   const std::lock_guard<std::mutex> lock(live().mutex);
   live().backends.insert(this);
+}
+
+// After ours: a rank that dies before the group stands is noticed there. Under keys of this group alone, since gloo and
+// NCCL take what an earlier one has left in the store for their own.
+void Backend::make_fallbacks(const c10::intrusive_ptr<c10d::Store>& store) {
+  const auto ours = c10::make_intrusive<c10d::PrefixStore>(communicator_->id(), store);
+  const auto watched = c10::make_intrusive<WatchedStore>(ours, [group = std::weak_ptr<Communicator>(communicator_)] {
+    if (const auto alive = group.lock()) alive->check_peers("group set-up");
+  });
+  try {
+    Fallbacks fallbacks = interpreter_.make_fallbacks(watched, getRank(), getSize(), group_options_.timeout);
+    fallback_ = std::move(fallbacks.host);
+    device_fallback_ = std::move(fallbacks.device);
+  } catch (const std::exception& error) {
+    fail_set_up(error.what());
+  }
+  watched->unwatch();
+}
+
+// The reason is rather another rank's end than what gloo says of it. If it is not, the others must hear of this one.
+void Backend::fail_set_up(const std::string& text) {
+  try {
+    const auto until = std::chrono::steady_clock::now() + kCausePatience;
+    do {
+      communicator_->check_peers("group set-up");
+      std::this_thread::sleep_for(Milliseconds(1));
+    } while (std::chrono::steady_clock::now() < until);
+  } catch (const Error& cause) {
+    communicator_->fail(cause);
+  }
+  communicator_->fail(Error(ErrorKind::system, "group set-up: " + plain_text(text)));
 }
 
 Backend::~Backend() {
@@ -70,7 +112,10 @@ Backend::~Backend() {
     live().backends.erase(this);
   }
   stop(why_it_leaves());
-  if (birthplace_.here()) return;
+  if (birthplace_.here()) {
+    if (communicator_->failed()) drop_in_background(std::move(fallback_));
+    return;
+  }
   // In the child of a fork the others' threads do not exist, and their destructors would wait for them.
   fallback_.release();
   device_fallback_.release();
@@ -116,6 +161,8 @@ void Backend::shutdown() {
   const GilRelease release;
   stop(why_it_leaves());
   if (!birthplace_.here()) return;
+  // Of a dead group's operations some may still wait.
+  if (communicator_->failed()) return;
   shutdown_of(*fallback_, 0);
   if (device_fallback_) shutdown_of(*device_fallback_, 0);
 }

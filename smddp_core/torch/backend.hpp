@@ -194,6 +194,7 @@ class Backend final : public BackendBase {
   Opts with_timeout(Opts opts) const;
   template <class Call>
   WorkPtr delegate(c10d::OpType op, const char* title, const Tensors& tensors, Call call, int peer = -1);
+  void require_peer(const char* operation, int peer) const;
   WorkPtr as_one(std::vector<WorkPtr> works) const;
   void remember(const WorkPtr& work);
   std::vector<WorkPtr> delegated_collectives();
@@ -210,6 +211,8 @@ class Backend final : public BackendBase {
   // backend.cpp
   /// Puts `work` among what endCoalescing() returns, if that is under way.
   WorkPtr collect(WorkPtr work);
+  void make_fallbacks(const c10::intrusive_ptr<c10d::Store>& store);
+  [[noreturn]] void fail_set_up(const std::string& text);
   void stop(const std::string& reason);
   std::string why_it_leaves() const;
   /// @throws UsageError in the child of a fork, where neither threads nor connections are this process's.

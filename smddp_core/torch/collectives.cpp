@@ -4,6 +4,7 @@
 
 #include "fusion.hpp"
 #include "issue.hpp"
+#include "security/crc32c.hpp"
 #include "tensors.hpp"
 
 namespace smddp::torch_binding {
@@ -26,6 +27,22 @@ std::vector<Flat> flatten(TensorList tensors, bool read) {
 // What a rank contributes to a reduction.
 Flat contribution(const at::Tensor& tensor, const Reduce& reduce) {
   return reduce.factor.defined() ? Flat(tensor, reduce.factor) : Flat(tensor, true);
+}
+
+// What ranks must have in common in an all-reduce beside its type in the core, as a number: PREMUL_SUM is a sum there, a
+// bool a byte.
+std::uint32_t form_of(at::ScalarType type, const Reduce& reduce) {
+  return (reduce.factor.defined() ? 1U : 0U) | (type == at::kBool ? 2U : 0U);
+}
+
+// The same for tensors that travel as one: their sizes.
+std::uint32_t form_of(TensorList members) {
+  std::uint32_t form = 0;
+  for (const at::Tensor& tensor : members) {
+    const std::int64_t count = tensor.numel();
+    form = crc32c(form, &count, sizeof(count));
+  }
+  return form | 0x80000000U;
 }
 
 // One element run of a tensor that is cut into `parts` equal ones.
@@ -79,7 +96,8 @@ Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
                  const bool keep = root == getRank();
                  const at::Tensor out = keep ? flat.tensor() : at::empty_like(flat.tensor());
                  communicator_->all_reduce(flat.data(), out.data_ptr(), static_cast<std::size_t>(tensor.numel()),
-                                           *arithmetic_type(tensor.scalar_type()), reduce.op, timeout);
+                                           *arithmetic_type(tensor.scalar_type()), reduce.op, timeout, nullptr, root,
+                                           form_of(tensor.scalar_type(), reduce));
                  if (keep) flat.finish();
                });
 }
@@ -104,7 +122,8 @@ void Backend::reduce_alone(const at::Tensor& tensor, const c10d::ReduceOp& op, M
   std::shared_ptr<Residual> residual;
   if (communicator_->keeps_residuals(tensor.nbytes())) residual = residuals_.of(tensor);
   communicator_->all_reduce(flat.data(), flat.data(), static_cast<std::size_t>(tensor.numel()),
-                            *arithmetic_type(tensor.scalar_type()), reduce.op, timeout, residual.get());
+                            *arithmetic_type(tensor.scalar_type()), reduce.op, timeout, residual.get(), -1,
+                            form_of(tensor.scalar_type(), reduce));
   flat.finish();
 }
 
@@ -126,7 +145,8 @@ void Backend::reduce_fused(TensorList members, const c10d::ReduceOp& op, Millise
   for (const at::Tensor& tensor : members) run(at, tensor).copy_(tensor);
   if (reduce.factor.defined()) buffer.mul_(reduce.factor.to(buffer.options()));
   communicator_->all_reduce(buffer.data_ptr(), buffer.data_ptr(), static_cast<std::size_t>(count),
-                            *arithmetic_type(buffer.scalar_type()), reduce.op, timeout);
+                            *arithmetic_type(buffer.scalar_type()), reduce.op, timeout, nullptr, -1,
+                            form_of(buffer.scalar_type(), reduce) ^ form_of(members));
   at = 0;
   for (const at::Tensor& tensor : members) tensor.copy_(run(at, tensor));
 }

@@ -97,6 +97,16 @@ auto set_group_name(Opts& opts, const std::string& name, int) -> decltype(opts.g
 template <class Opts>
 void set_group_name(Opts&, const std::string&, long) {}
 
+/// A second connection to a store (2.8). Before, nothing asks for one.
+template <class Other>
+auto clone_of(Other& store, int) -> decltype(store.clone()) {
+  return store.clone();
+}
+template <class Other>
+c10::intrusive_ptr<Other> clone_of(Other&, long) {
+  return {};
+}
+
 /// Abort and shutdown of another back end (2.7). Before, its operations end by their own timeouts.
 template <class Other>
 auto abort_of(Other& other, int) -> decltype(other.abort()) {

@@ -12,15 +12,6 @@ namespace {
 // The fallback notices a closed connection at about the time the control plane does; give that one as long to say why.
 constexpr std::chrono::milliseconds kCausePatience{500};
 
-// gloo's own words, without its source file in brackets and what it adds in later lines.
-std::string plain(const std::string& text) {
-  const std::size_t end = text.find('\n');
-  const std::size_t bracket = text.find("] ");
-  const bool located = !text.empty() && text[0] == '[' && bracket < end;
-  const std::size_t begin = located ? bracket + 2 : 0;
-  return text.substr(begin, end == std::string::npos ? end : end - begin);
-}
-
 bool has(const std::string& text, const char* words) { return text.find(words) != std::string::npos; }
 
 // The second is what gloo says of all other operations once one has timed out.
@@ -47,17 +38,31 @@ void raise_cause(const Delegated& operation, const Communicator& communicator, b
   } catch (const Error& cause) {
     communicator.fail(cause);
   }
-  if (in_time) communicator.fail(Error(ErrorKind::system, operation.name + ": " + plain(text)));
+  if (in_time && operation.peer >= 0) {
+    PeerError error(operation.name + ": " + communicator.topology().who({operation.peer}) +
+                    " cannot be reached any more (gloo: " + plain_text(text) + ")");
+    error.set_ranks({operation.peer});
+    communicator.fail(error);
+  }
+  if (in_time) communicator.fail(Error(ErrorKind::system, operation.name + ": " + plain_text(text)));
   std::vector<int> missing;
   if (operation.peer >= 0) missing = {operation.peer};
   if (operation.number > 0) missing = communicator.absent(operation.number);
   const std::string who = missing.empty() ? "a rank" : communicator.topology().who(missing);
-  TimeoutError error(operation.name + ": Timed out waiting for " + who + " (gloo: " + plain(text) + ")");
+  TimeoutError error(operation.name + ": Timed out waiting for " + who + " (gloo: " + plain_text(text) + ")");
   error.set_ranks(missing);
   communicator.fail(error);
 }
 
 }  // namespace
+
+std::string plain_text(const std::string& text) {
+  const std::size_t end = text.find('\n');
+  const std::size_t bracket = text.find("] ");
+  const bool located = !text.empty() && text[0] == '[' && bracket < end;
+  const std::size_t begin = located ? bracket + 2 : 0;
+  return text.substr(begin, end == std::string::npos ? end : end - begin);
+}
 
 void rethrow_as_ours(const std::exception_ptr& theirs, const Delegated& operation, Communicator& communicator) {
   std::string text;

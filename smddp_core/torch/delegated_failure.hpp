@@ -17,6 +17,9 @@ struct Delegated {
   std::uint64_t record = 0;  ///< See Communicator::began(); 0 where that was not called.
 };
 
+/// The fallback's words, without its source file in brackets and what it adds in later lines.
+std::string plain_text(const std::string& text);
+
 /// Raises our error in place of the fallback's, and ends the group with it, if the transport failed: one that names the
 /// operation, the rank, its host and the reason. What the fallback says of its arguments is passed on as it is.
 [[noreturn]] void rethrow_as_ours(const std::exception_ptr& theirs, const Delegated& operation,

@@ -16,6 +16,15 @@ namespace {
 
 constexpr std::chrono::milliseconds kLookInterval{20};
 
+// gloo's work between two ranks has none, nor has that of its reduce-scatter.
+bool has_future(WorkBase& work) {
+  try {
+    return static_cast<bool>(work.getFuture());
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
 // The caller's limit is over: the operation goes on, and the group lives.
 class OutOfPatience : public TimeoutError {
   using TimeoutError::TimeoutError;
@@ -30,7 +39,8 @@ DelegatedWork::DelegatedWork(int rank, c10d::OpType op, const char* title, const
       work_(std::move(work)),
       operation_(std::move(operation)),
       communicator_(std::move(communicator)),
-      on_host_(!inputs.empty() && inputs[0].is_cpu()) {}
+      on_host_(!inputs.empty() && inputs[0].is_cpu()),
+      tells_(has_future(*work_)) {}
 
 // Nobody waited for it. Work between two ranks cannot tell.
 DelegatedWork::~DelegatedWork() {
@@ -68,16 +78,15 @@ std::string DelegatedWork::out_of_patience(std::chrono::milliseconds timeout) co
 }
 
 void DelegatedWork::watch(const c10::intrusive_ptr<DelegatedWork>& self) {
-  // Only the profiler needs it, and gloo's point-to-point work has no future.
-  if (!self->recordFunctionEndCallback_) return;
-  if (c10d::isP2POp(self->opType_)) return;
+  // Only the profiler needs it.
+  if (!self->recordFunctionEndCallback_ || !self->tells_) return;
   const c10::weak_intrusive_ptr<DelegatedWork> weak(self);
   self->work_->getFuture()->addCallback([weak](c10::ivalue::Future&) {
     if (const auto work = weak.lock()) work->finish(work->work_->exception());
   });
 }
 
-bool DelegatedWork::isCompleted() { return work_->isCompleted(); }
+bool DelegatedWork::isCompleted() { return waited_ || work_->isCompleted(); }
 bool DelegatedWork::isSuccess() const { return work_->isSuccess(); }
 std::exception_ptr DelegatedWork::exception() const { return work_->exception(); }
 int DelegatedWork::sourceRank() const { return work_->sourceRank(); }
@@ -88,14 +97,19 @@ c10::intrusive_ptr<c10::ivalue::Future> DelegatedWork::getFuture() { return work
 uint64_t DelegatedWork::getSequencenumber() const { return sequence_of(*work_, 0); }
 
 bool DelegatedWork::wait_on_host(std::chrono::milliseconds timeout) {
-  // Work between two ranks cannot tell when it is done.
-  if (!c10d::isP2POp(opType_)) {
-    if (!work_->isCompleted()) wait_or_fail(timeout);
-    return work_->wait();
-  }
-  const P2pWatch watch(*work_, *communicator_, operation_.name);
+  if (!tells_) return wait_untold(timeout);
+  if (!work_->isCompleted()) wait_or_fail(timeout);
+  return work_->wait();
+}
+
+bool DelegatedWork::wait_untold(std::chrono::milliseconds timeout) {
+  // gloo would wait for its messages again.
+  const bool collective = !c10d::isP2POp(opType_);
+  if (collective && waited_) return true;
+  const P2pWatch watch(*work_, *communicator_, operation_.name, opType_ == c10d::OpType::RECVANYSOURCE);
   const bool done = work_->wait(timeout);
   if (watch.aborted()) communicator_->check_alive(operation_.name, 0);
+  if (collective) waited_ = true;
   return done;
 }
 

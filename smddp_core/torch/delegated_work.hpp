@@ -1,6 +1,7 @@
 // Operations that another back end carries out, under our name.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <vector>
@@ -36,6 +37,7 @@ class DelegatedWork final : public WorkBase {
   static void watch(const c10::intrusive_ptr<DelegatedWork>& self);
 
  private:
+  bool wait_untold(std::chrono::milliseconds timeout);
   bool wait_on_host(std::chrono::milliseconds timeout);
   void wait_or_fail(std::chrono::milliseconds timeout);
   std::string out_of_patience(std::chrono::milliseconds timeout) const;
@@ -44,6 +46,8 @@ class DelegatedWork final : public WorkBase {
   const Delegated operation_;
   const std::shared_ptr<Communicator> communicator_;
   const bool on_host_;
+  const bool tells_;  // has a future, and knows when it is done
+  std::atomic<bool> waited_{false};
 };
 
 /// All operations issued between startCoalescing() and endCoalescing(), as one.

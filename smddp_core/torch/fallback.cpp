@@ -221,13 +221,24 @@ Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d
                   [&](BackendBase& other) { return other.alltoall(theirs, from, with_timeout(opts)); });
 }
 
+// gloo takes it for an index.
+void Backend::require_peer(const char* operation, int peer) const {
+  if (peer < 0 || peer >= getSize())
+    throw UsageError(std::string("smddp: ") + operation + " rank " + std::to_string(peer) + " in a group of " +
+                     std::to_string(getSize()));
+  if (peer == getRank())
+    throw UsageError(std::string("smddp: ") + operation + " rank " + std::to_string(peer) + ", which is this rank itself");
+}
+
 Backend::WorkPtr Backend::send(Tensors& tensors, int destination, int tag) {
+  require_peer("send to", destination);
   return delegate(
       c10d::OpType::SEND, "smddp:send", tensors,
       [&](BackendBase& other) { return other.send(tensors, destination, tag); }, destination);
 }
 
 Backend::WorkPtr Backend::recv(Tensors& tensors, int source, int tag) {
+  require_peer("recv from", source);
   return delegate(
       c10d::OpType::RECV, "smddp:recv", tensors, [&](BackendBase& other) { return other.recv(tensors, source, tag); },
       source);

@@ -57,8 +57,14 @@ Fallbacks make_fallbacks(const c10::intrusive_ptr<c10d::Store>& store, int rank,
   const py::gil_scoped_acquire gil;
   const py::module_ module = py::module_::import("smdistributed.dataparallel.torch._fallbacks");
   const double seconds = std::chrono::duration<double>(timeout).count();
-  auto [host, device] = module.attr("fallbacks")(store, rank, size, seconds).cast<Pair>();
-  return {std::move(host), device.value_or(c10::intrusive_ptr<BackendBase>())};
+  try {
+    auto [host, device] = module.attr("fallbacks")(store, rank, size, seconds).cast<Pair>();
+    return {std::move(host), device.value_or(c10::intrusive_ptr<BackendBase>())};
+  } catch (const py::error_already_set& error) {
+    // Not a KeyboardInterrupt.
+    if (!error.matches(PyExc_Exception)) throw;
+    throw std::runtime_error(py::str(error.value()).cast<std::string>());
+  }
 }
 
 std::string handling() {

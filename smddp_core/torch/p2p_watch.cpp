@@ -60,6 +60,7 @@ class P2pWatcher {
     if (watch.aborted_) return;
     try {
       watch.communicator_.check_alive(watch.title_, 0);
+      if (watch.any_) watch.communicator_.check_others(watch.title_);
     } catch (const Error&) {
       watch.aborted_ = true;
       abort(watch.work_);
@@ -80,8 +81,8 @@ class P2pWatcher {
   bool started_ = false;
 };
 
-P2pWatch::P2pWatch(WorkBase& work, const Communicator& communicator, std::string title)
-    : work_(work), communicator_(communicator), title_(std::move(title)) {
+P2pWatch::P2pWatch(WorkBase& work, const Communicator& communicator, std::string title, bool any)
+    : work_(work), communicator_(communicator), title_(std::move(title)), any_(any) {
   P2pWatcher::instance().add(this);
 }
 

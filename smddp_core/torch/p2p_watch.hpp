@@ -13,8 +13,8 @@ namespace smddp::torch_binding {
 /// the group is dead or a rank has died.
 class P2pWatch {
  public:
-  /// @param work, communicator outlive this.
-  P2pWatch(WorkBase& work, const Communicator& communicator, std::string title);
+  /// @param work, communicator outlive this. @param any whether it waits for any rank, and not for one.
+  P2pWatch(WorkBase& work, const Communicator& communicator, std::string title, bool any);
   ~P2pWatch();
   P2pWatch(const P2pWatch&) = delete;
   P2pWatch& operator=(const P2pWatch&) = delete;
@@ -28,6 +28,7 @@ class P2pWatch {
   WorkBase& work_;
   const Communicator& communicator_;
   const std::string title_;
+  const bool any_;
   bool aborted_ = false;  // under the watcher's lock
 };
 

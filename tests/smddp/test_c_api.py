@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,18 @@ def test_a_c_program_runs_on_the_installed_library(consumer: Path, tmp_path: Pat
     outputs = [rank.communicate(timeout=120)[0] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0] * size, outputs
     assert all(re.match(r"\d+\.\d+\.\d+ \w+", output) for output in outputs), outputs
+
+
+def test_a_rank_killed_with_its_memory_half_shared_leaves_no_name(consumer: Path, tmp_path: Path) -> None:
+    before = set(Path("/dev/shm").glob("smddp-*"))
+    killed = subprocess.Popen([consumer, "0", "2", tmp_path, "arena/"])
+    survivor = subprocess.run(
+        [consumer, "1", "2", tmp_path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60
+    )
+    assert killed.wait(60) == -signal.SIGKILL
+    assert survivor.returncode == 1
+    assert "rank 0" in survivor.stdout
+    assert set(Path("/dev/shm").glob("smddp-*")) <= before
 
 
 def test_the_library_shows_its_c_api_and_nothing_else(installed: Path) -> None:

@@ -54,8 +54,10 @@ class Communicator {
 
   /// out[i] = op over ranks of in[i]; `in` and `out` are the same or disjoint, `count` elements each.
   /// @param residual for error feedback (keeps_residuals()); may differ between ranks, nothing is lost without.
+  /// @param root,tag are only compared between ranks: the rank that keeps the result, if not all do; a number for all
+  /// else that must be the same.
   void all_reduce(const void* in, void* out, std::size_t count, DType dtype, ReduceOp op, Timeout timeout,
-                  Residual* residual = nullptr);
+                  Residual* residual = nullptr, int root = -1, std::uint32_t tag = 0);
 
   /// outs[r] (`bytes` bytes each, one a rank) = rank r's `in`. `in` may be outs[rank].
   void all_gather(const void* in, const std::vector<void*>& outs, std::size_t bytes, Timeout timeout,
@@ -71,6 +73,9 @@ class Communicator {
 
   /// Wakes whatever waits, here and on the other ranks, with an AbortedError. The group is dead afterwards.
   void abort(const std::string& reason);
+
+  /// Differs from that of every other group; the same on all ranks.
+  const std::string& id() const;
 
   /// True once an error or abort has ended the group. Any thread.
   bool failed() const;
@@ -111,6 +116,10 @@ class Communicator {
   /// library's operations (0: one that not all ranks take part in), although that may wait for others. Any thread.
   /// @param at_once also for one whose connection has just closed: it may have done its part.
   void check_alive(const std::string& title, std::uint64_t delegated, bool at_once = false) const;
+
+  /// Throws a PeerError when every other rank is gone, also in good order: for one that waits for any of them. Any
+  /// thread.
+  void check_others(const std::string& title) const;
 
   /// The ranks that have not come to the `delegated`-th of the other library's operations, as far as this one knows.
   /// Any thread.

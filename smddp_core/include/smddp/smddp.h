@@ -58,11 +58,12 @@ typedef enum smddp_reduce {
 } smddp_reduce;
 
 /* Where ranks meet: a table of keys and values that all of them reach, used by smddp_create() only. Both functions
- * return 0, or another number for a failure. */
+ * return 0, or another number for a failure. Keys begin with the group's name: a store serves several groups if each has
+ * a name of its own, and a name again once its group has met. */
 typedef struct smddp_store {
   void* context;
 
-  /* Makes `bytes` bytes visible to all ranks under `key`. Keys hold letters, digits and '/'. */
+  /* Makes `bytes` bytes visible to all ranks under `key`, in place of what was there. Keys hold letters, digits, '/' and the group's name. */
   int (*set)(void* context, const char* key, const void* value, size_t bytes);
 
   /* Waits for `key`, and hands its value to smddp_store_value(sink, ...). Returns 1 when it is not there after
@@ -78,7 +79,7 @@ typedef struct smddp_options {
   int rank;
   int size;
   int64_t timeout_ms;          /* of operations that give none; 0: 30 minutes */
-  const char* name;            /* for messages; NULL: "default" */
+  const char* name;            /* the same on all ranks; for messages and keys of the store; NULL: "default" */
   const char* const* settings; /* "NAME=value" texts and a NULL, or NULL; the environment overrides them */
   smddp_store store;
 } smddp_options;
@@ -89,7 +90,7 @@ SMDDP_API smddp_status smddp_create(const smddp_options* options, smddp_group** 
 /* Leaves the group. NULL is allowed. */
 SMDDP_API void smddp_destroy(smddp_group* group);
 
-/* Operations. `timeout_ms` 0 stands for the group's. */
+/* Operations. `timeout_ms` 0 stands for the group's. Buffers may be NULL where there is nothing to move. */
 
 SMDDP_API smddp_status smddp_barrier(smddp_group* group, int64_t timeout_ms);
 

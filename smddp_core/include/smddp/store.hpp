@@ -10,7 +10,7 @@ class Store {
  public:
   virtual ~Store() = default;
 
-  /// Makes `value` visible to all ranks under `key`; a key is written once.
+  /// Makes `value` visible to all ranks under `key`, in place of what was there.
   virtual void set(const std::string& key, const std::string& value) = 0;
 
   /// Waits for `key`. @throws TimeoutError when it does not appear in `timeout`.

@@ -60,6 +60,10 @@ inline bool operator!=(const OpHeader& a, const OpHeader& b) { return !(a == b);
 /// "all_reduce #12 (sum, float32, 4096 bytes)", for error messages.
 std::string describe(const OpHeader& header);
 
+/// Bytes of `count` elements of `each` bytes, of which every one of `ranks` ranks has so many in a buffer.
+/// @throws UsageError when no address space holds them: a product that wraps round would be a small message.
+std::size_t bytes_of(std::size_t count, std::size_t each, int ranks, const char* operation);
+
 /// Input of a reduction: `count` elements that are meant for one rank.
 struct Block {
   const void* data = nullptr;

@@ -147,7 +147,7 @@ Arena Arena::create(const Layout& layout) {
   chosen.chunk_bytes = round_up(std::max(chosen.chunk_bytes, least), kPage);
   for (;;) {
     try {
-      Arena arena(Segment::create(bytes_for(chosen), layout.nonce), chosen);
+      Arena arena(Segment::create(bytes_for(chosen), layout.nonce, segment_name(layout.nonce, layout.host)), chosen);
       Header& header = arena.header();
       header.magic = kMagic;
       header.ranks = static_cast<std::uint32_t>(layout.ranks);

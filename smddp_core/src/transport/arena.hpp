@@ -63,6 +63,7 @@ class Arena {
     int ranks = 1;                ///< Ranks of the group on this host.
     std::size_t chunk_bytes = 0;  ///< Most that a round can take; 0: the creator chooses by its L2 cache.
     Nonce nonce{};                ///< Must be found in a segment that is opened.
+    int host = 0;                 ///< The host's number among the group's.
   };
 
   /// Makes a segment. @throws Error saying what there is and what to do, when there is no memory for it.

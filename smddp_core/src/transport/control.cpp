@@ -236,6 +236,15 @@ std::optional<Loss> Control::gone(std::uint64_t delegated, bool at_once) const {
   return missing(at_once, [&](const Place& place) { return place.delegated < delegated; });
 }
 
+std::optional<Loss> Control::all_gone(int others) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const bool all = peers_.size() == static_cast<std::size_t>(others) &&
+                   std::all_of(peers_.begin(), peers_.end(),
+                               [](const auto& entry) { return entry.second.closed || entry.second.left; });
+  if (!all || peers_.empty()) return std::nullopt;
+  return loss_of(peers_.begin()->first);
+}
+
 std::vector<int> Control::absent(std::uint64_t delegated) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::vector<int> ranks;

@@ -53,6 +53,9 @@ class Control {
   /// others carry out. As of the last check(). Any thread. @param at_once also one whose connection has just closed.
   std::optional<Loss> gone(std::uint64_t delegated, bool at_once = false) const;
 
+  /// One of the peers, if they are the group's `others` other ranks and all are gone. As of the last check(). Any thread.
+  std::optional<Loss> all_gone(int others) const;
+
   /// Of the peers, those that have not come to the `delegated`-th operation that others carry out. Any thread.
   std::vector<int> absent(std::uint64_t delegated) const;
 

@@ -115,6 +115,7 @@ void Mesh::post(Peer& peer, Queue Stream::* queue, std::deque<Piece> Peer::* pie
 }
 
 void Mesh::lost(const Op& op, int rank, int error_number) {
+  if (error_number == EFAULT) throw_system("a buffer that this rank gave to " + describe(op.header), EFAULT);
   control_.settle(kPatience);
   throw_peer_closed(op, rank, control_.how_lost(rank, error_number));
 }

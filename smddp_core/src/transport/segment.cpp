@@ -1,16 +1,21 @@
 #include "transport/segment.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <sstream>
 #include <utility>
 
+#include "security/sha256.hpp"
 #include "smddp/errors.hpp"
 #include "transport/descriptor_server.hpp"
 
@@ -35,12 +40,32 @@ std::string room_in_dev_shm() {
          megabytes(unit * static_cast<double>(fs.f_blocks));
 }
 
+constexpr char kPrefix[] = "smddp-";
+// Between making an object and locking it, its maker may be kept from running.
+constexpr std::chrono::seconds kYoungest{60};
+
+struct Closer {
+  int fd;
+  ~Closer() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+bool is_abandoned(const std::string& name, std::chrono::seconds youngest) {
+  const Closer object{::shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600)};
+  struct stat file{};
+  if (object.fd < 0 || ::fstat(object.fd, &file) != 0 || file.st_uid != ::geteuid()) return false;
+  const auto age = std::chrono::system_clock::now() - std::chrono::system_clock::from_time_t(file.st_ctime);
+  return age >= youngest && ::flock(object.fd, LOCK_EX | LOCK_NB) == 0;
+}
+
 // A new object with its pages reserved: a full /dev/shm would otherwise be a SIGBUS at first touch. -1 and errno if
 // not.
 int make_object(const std::string& name, std::size_t bytes) {
   const int fd = ::shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
   if (fd < 0) return -1;
-  const int refused = ::posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+  const int locked = ::flock(fd, LOCK_SH | LOCK_NB);
+  const int refused = locked == 0 ? ::posix_fallocate(fd, 0, static_cast<off_t>(bytes)) : errno;
   if (refused == 0) return fd;
   ::close(fd);
   ::shm_unlink(name.c_str());
@@ -72,22 +97,37 @@ std::size_t size_of_file(int fd) {
                   "SMDDP_TRANSPORT=tcp");
 }
 
-struct Closer {
-  int fd;
-  ~Closer() { ::close(fd); }
-};
-
 }  // namespace
 
-Segment Segment::create(std::size_t bytes, const Nonce& nonce) {
-  const Nonce random = make_nonce();
-  const std::string name = "/smddp-" + std::string(random.begin(), random.end());
+std::string segment_name(const Nonce& nonce, int host) {
+  const std::string text = "segment " + std::to_string(host) + " " + std::string(nonce.begin(), nonce.end());
+  const Digest digest = sha256(text.data(), text.size());
+  std::string name = std::string(1, kObject) + kPrefix;
+  for (std::size_t i = 0; i < 12; ++i) {
+    constexpr char kHex[] = "0123456789abcdef";
+    name += {kHex[digest[i] >> 4U], kHex[digest[i] & 15U]};
+  }
+  return name;
+}
+
+void forget_segment(const std::string& name) { ::shm_unlink(name.c_str()); }
+
+void remove_abandoned_segments(std::chrono::seconds youngest) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", ignored)) {
+    const std::string name = kObject + entry.path().filename().string();
+    if (name.rfind(kObject + std::string(kPrefix), 0) == 0 && is_abandoned(name, youngest)) forget_segment(name);
+  }
+}
+
+Segment Segment::create(std::size_t bytes, const Nonce& nonce, const std::string& name) {
+  remove_abandoned_segments(kYoungest);
   int fd = make_object(name, bytes);
   if (fd >= 0) {
-    const Closer closer{fd};
     Segment segment;
     segment.address_ = name;
     segment.owner_ = true;
+    segment.lock_ = fd;
     if (!segment.map(fd, bytes)) throw_system("mmap of " + name, errno);
     return segment;
   }
@@ -138,6 +178,7 @@ Segment::Segment(Segment&& other) noexcept
       bytes_(other.bytes_),
       address_(std::move(other.address_)),
       owner_(std::exchange(other.owner_, false)),
+      lock_(std::exchange(other.lock_, -1)),
       server_(std::move(other.server_)) {}
 
 Segment::~Segment() {
@@ -150,7 +191,8 @@ void Segment::hide() {
   if (server_)
     server_.reset();
   else
-    ::shm_unlink(address_.c_str());
+    forget_segment(address_);
+  if (lock_ >= 0) ::close(std::exchange(lock_, -1));
 }
 
 }  // namespace smddp

@@ -1,5 +1,7 @@
-/* A rank of a group, in C: consumer RANK SIZE FOLDER. Ranks meet through files in FOLDER. */
+/* A rank of a group, in C: consumer RANK SIZE FOLDER [KEY]. Ranks meet through files in FOLDER; one that is given KEY dies
+ * when it should set a key with that text. */
 #define _POSIX_C_SOURCE 200809L
+#include <signal.h>
 #include <smddp/smddp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,10 +14,13 @@ static void path_of(const char* folder, const char* key, char* path, size_t byte
   path[at] = '\0';
 }
 
+static const char* last_key = NULL;
+
 /* Under another name first: a reader must never find half a value. */
 static int set(void* context, const char* key, const void* value, size_t bytes) {
   char path[512];
   char temporary[520];
+  if (last_key && strstr(key, last_key)) raise(SIGKILL);
   path_of(context, key, path, sizeof(path));
   snprintf(temporary, sizeof(temporary), "%s.new", path);
   FILE* file = fopen(temporary, "wb");
@@ -110,7 +115,14 @@ static void check_errors(smddp_group* group, int rank, int size, char* folder) {
   expect(smddp_broadcast(group, NULL, 0, 99, 0) == SMDDP_ERROR_USAGE, "a root beyond the group is refused");
   expect(strstr(smddp_last_error(), "rank 99") != NULL, "and named");
   expect(smddp_all_reduce(group, NULL, NULL, 0, (smddp_dtype)77, SMDDP_SUM, 0) == SMDDP_ERROR_USAGE, "a type 77");
+  float value = 0;
+  expect(smddp_all_reduce(group, NULL, &value, 1, SMDDP_FLOAT32, SMDDP_SUM, 0) == SMDDP_ERROR_USAGE, "no input");
+  expect(strstr(smddp_last_error(), "`in` is NULL") != NULL, "and named");
+  expect(smddp_all_reduce(group, &value, &value, SIZE_MAX / 2 + 1, SMDDP_FLOAT32, SMDDP_SUM, 0) == SMDDP_ERROR_USAGE,
+         "a number of bytes that wraps round to 0");
+  expect(smddp_all_gather(group, &value, &value, SIZE_MAX, 0) == SMDDP_ERROR_USAGE || size == 1, "too many bytes");
   must(smddp_check(group), "usage errors leave the group alive");
+  must(smddp_barrier(group, INT64_MAX), "a barrier that may take for ever");
   char* stats = smddp_stats(group);
   expect(stats && strstr(stats, "\"all_reduce\": {\"calls\": 1,"), "the counters");
   smddp_free(stats);
@@ -123,7 +135,8 @@ static void check_errors(smddp_group* group, int rank, int size, char* folder) {
 }
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
+  if (argc != 4 && argc != 5) return 2;
+  if (argc == 5) last_key = argv[4];
   const int rank = atoi(argv[1]);
   const int size = atoi(argv[2]);
   const char* const settings[] = {"SMDDP_SHM_CHUNK_BYTES=65536", NULL};
@@ -141,6 +154,11 @@ int main(int argc, char** argv) {
   must(smddp_create(&options, &group), "create");
   expect(smddp_rank(group) == rank && smddp_size(group) == size, "rank and size");
   run_all(group, rank, size);
+  options.name = "another";
+  smddp_group* second = NULL;
+  must(smddp_create(&options, &second), "create in the same store");
+  must(smddp_barrier(second, 0), "barrier of the second group");
+  smddp_destroy(second);
   check_errors(group, rank, size, argv[3]);
   printf("%s %s\n", smddp_version(), smddp_path(group));
   smddp_destroy(group);
