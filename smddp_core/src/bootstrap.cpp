@@ -74,7 +74,7 @@ class Bootstrap {
   Bootstrap(Store& store, const CommunicatorOptions& options)
       : options_(options),
         env_(options.env),
-        meeting_point_(store, options.name, std::min(options.timeout, options.env.init_timeout)),
+        meeting_point_(store, options.name, options.job_ranks, std::min(options.timeout, options.env.init_timeout)),
         address_(choose_address(list_interfaces(), [](const char* name) {
           const char* value = std::getenv(name);
           return std::string(value ? value : "");
@@ -91,10 +91,12 @@ class Bootstrap {
     Links links;
     auto [listener, port] = listen_on(address_);
     const RankInfo mine = describe_myself(port);
-    links.control = std::make_unique<Control>(rank());
+    links.control = std::make_unique<Control>(rank(), options_.job_ranks);
     meeting_point_.watch(links.control.get());
+    meeting_point_.watch(options_.watch);
     try {
-      const Root root = rank() == 0 ? open_meeting(listener, mine, *links.control) : join_meeting(listener, *links.control);
+      const Root root =
+          rank() == 0 ? open_meeting(listener, mine, *links.control) : join_meeting(listener, *links.control);
       links.id = std::string(root.nonce.begin(), root.nonce.end());
       meeting_point_.enter(links.id);
       meeting_point_.set(record_of(rank()), smddp::to_text(mine));
@@ -116,6 +118,7 @@ class Bootstrap {
     links.control->set_link_timeout(env_.link_timeout);
     links.env = env_;
     links.topology = Topology::from(table.ranks, rank(), env_.tcp_only);
+    links.topology.job_ranks = options_.job_ranks;
     FabricPlan fabric = plan_fabric(env_, table.ranks, links.topology, address_,
                                     [this](const std::string& mine) { return share("fabric/", mine); });
     if (fabric.port) links.topology.network = "libfabric, " + fabric.port->name();
@@ -140,7 +143,8 @@ class Bootstrap {
     Root root{mine, make_nonce(), {}};
     root.key = handshake_key(env_.job_secret, root.nonce);
     meeting_point_.open(to_text(root));
-    Meeting meeting(listener, rank(), root.key, meeting_point_.deadline(), [this] { meeting_point_.check(); });
+    Meeting meeting(listener, rank(), options_.job_ranks, root.key, meeting_point_.deadline(),
+                    [this] { meeting_point_.check(); });
     for (int r = 1; r < options_.size; ++r) meeting.expect({r, static_cast<int>(Channel::control)});
     meet_on_lifelines(meeting, control);
     return root;
@@ -166,7 +170,7 @@ class Bootstrap {
 
   void call_rank_0(const Socket& listener, const Root& root, const std::string& text, Control& control) {
     Deadline look(kLookInterval);
-    Meeting meeting(listener, rank(), root.key, meeting_point_.deadline(), [&] {
+    Meeting meeting(listener, rank(), options_.job_ranks, root.key, meeting_point_.deadline(), [&] {
       meeting_point_.check();
       if (!look.passed()) return;
       meeting_point_.check_root(text);
@@ -257,7 +261,8 @@ class Bootstrap {
   }
 
   void connect(const Socket& listener, const std::string& key, const Table& table, FabricPlan fabric, Links& links) {
-    Meeting meeting(listener, rank(), key, meeting_point_.deadline(), [this] { meeting_point_.check(); });
+    Meeting meeting(listener, rank(), options_.job_ranks, key, meeting_point_.deadline(),
+                    [this] { meeting_point_.check(); });
     const auto add = [&](int peer, int channel) {
       if (peer > rank()) meeting.expect({peer, channel});
       if (peer < rank()) meeting.call({peer, channel}, table.ranks[static_cast<std::size_t>(peer)]);

@@ -102,6 +102,7 @@ class Communicator::Impl {
     check();
     if (!alone()) require_none(title, links_.control->lost());
   }
+  std::vector<int> dead() const { return alone() || !birthplace_.here() ? std::vector<int>() : links_.control->dead(); }
   void check_others(const std::string& title) const {
     check();
     if (!alone()) require_none(title, links_.control->all_gone(size() - 1));
@@ -286,6 +287,7 @@ std::string Communicator::stats() const { return impl_->stats(); }
 std::string Communicator::flight_recorder() const { return impl_->flight_recorder(); }
 void Communicator::add_exposed(OpKind kind, std::chrono::nanoseconds time) { impl_->add_exposed(kind, time); }
 void Communicator::check_peers(const std::string& title) const { impl_->check_peers(title); }
+std::vector<int> Communicator::dead() const { return impl_->dead(); }
 void Communicator::check_others(const std::string& title) const { impl_->check_others(title); }
 void Communicator::check_alive(const std::string& title, std::uint64_t delegated, bool at_once) const {
   impl_->check_alive(title, delegated, at_once);

@@ -44,6 +44,12 @@ void throw_system(const std::string& what, int error_number) {
   throw Error(ErrorKind::system, text);
 }
 
+std::string rank_name(int rank, const std::vector<int>& job_ranks) {
+  const auto at = static_cast<std::size_t>(rank);
+  if (rank < 0 || at >= job_ranks.size() || job_ranks[at] == rank) return "rank " + std::to_string(rank);
+  return "rank " + std::to_string(job_ranks[at]) + " (" + std::to_string(rank) + " in its group)";
+}
+
 std::string join_ranks(const std::vector<int>& ranks) {
   if (ranks.empty()) return "no rank";
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";

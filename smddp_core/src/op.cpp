@@ -15,7 +15,8 @@ std::string who(const Op& op, const std::vector<int>& ranks) {
 
 void check_same(const Op& op, int rank, const OpHeader& theirs, int peer) {
   if (theirs == op.header) return;
-  MismatchError error("ranks called different operations: rank " + std::to_string(rank) + " is in " +
+  MismatchError error("ranks called different operations: " +
+                      rank_name(rank, op.topology ? op.topology->job_ranks : std::vector<int>()) + " is in " +
                       describe(op.header) + ", " + who(op, {peer}) + " is in " + describe(theirs) +
                       "; all ranks must make the same calls in the same order");
   error.set_ranks({peer});

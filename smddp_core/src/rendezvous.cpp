@@ -16,18 +16,20 @@ using std::chrono::milliseconds;
 constexpr milliseconds kSlice{500};
 // A last look: what a rank wrote before it left is there.
 constexpr milliseconds kLastLook{50};
+constexpr milliseconds kNap{10};
 // How long the reason of a rank that left may take to arrive.
 constexpr milliseconds kPatience{200};
 
 }  // namespace
 
 void Rendezvous::check() const {
+  if (look_) look_();
   if (!control_) return;
   control_->check();
   const auto lost = control_->lost();
   if (!lost) return;
   control_->settle(kPatience);
-  PeerError error("group " + group_ + ": rank " + std::to_string(lost->rank) + " " + lost->how +
+  PeerError error("group " + group_ + ": " + rank_name(lost->rank, job_ranks_) + " " + lost->how +
                   " while the group was being set up");
   error.set_ranks({lost->rank});
   throw error;
@@ -41,15 +43,17 @@ bool Rendezvous::try_get(const std::string& key, milliseconds patience, std::str
   } catch (const TimeoutError&) {
     return false;
   } catch (const Error&) {
-    if (control_) control_->settle(kPatience);
-    check();
+    const Deadline until(kPatience);
+    do {
+      check();
+      std::this_thread::sleep_for(kNap);
+    } while (!until.passed());
     throw;
   }
 }
 
 // prefix_ is still empty.
 std::string Rendezvous::root() {
-  constexpr milliseconds kNap{10};
   for (;;) {
     std::string text = get(kRoot, 0);
     if (text != kTaken) return text;
@@ -65,7 +69,8 @@ void Rendezvous::check_root(const std::string& known) {
 
 void Rendezvous::throw_absent(int rank) const {
   std::ostringstream text;
-  text << "group " << group_ << ": rank " << rank << " did not join in " << deadline_.seconds() << " s";
+  text << "group " << group_ << ": " << rank_name(rank, job_ranks_) << " did not join in " << deadline_.seconds()
+       << " s";
   TimeoutError error(text.str());
   error.set_ranks({rank});
   throw error;

@@ -1,7 +1,9 @@
 // The store, for ranks that also know how the others are: waiting for a value ends when a rank is gone.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "smddp/deadline.hpp"
@@ -15,14 +17,17 @@ struct RootChanged {};
 
 class Rendezvous {
  public:
-  /// @param group for messages.
-  Rendezvous(Store& store, std::string group, std::chrono::milliseconds timeout)
-      : store_(store), group_(std::move(group)), deadline_(timeout) {}
+  /// @param group,job_ranks for messages.
+  Rendezvous(Store& store, std::string group, std::vector<int> job_ranks, std::chrono::milliseconds timeout)
+      : store_(store), group_(std::move(group)), job_ranks_(std::move(job_ranks)), deadline_(timeout) {}
 
   const Deadline& deadline() const { return deadline_; }
 
   /// From now on, waiting ends with the first failure that `control` learns of.
   void watch(Control* control) { control_ = control; }
+
+  /// From now on, waiting ends with what `look` throws.
+  void watch(std::function<void()> look) { look_ = std::move(look); }
 
   /// Rank 0's first word, under a key that is the same for every group that meets here. A group that has met takes its
   /// word back, by close(): what an earlier one left is not taken for this one's.
@@ -58,9 +63,11 @@ class Rendezvous {
 
   Store& store_;
   const std::string group_;
+  const std::vector<int> job_ranks_;
   std::string prefix_;
   Deadline deadline_;
   Control* control_ = nullptr;
+  std::function<void()> look_;
 };
 
 }  // namespace smddp

@@ -63,7 +63,7 @@ std::string Topology::who(const std::vector<int>& some) const {
   std::string text;
   for (std::size_t i = 0; i < some.size() && i < shown; ++i) {
     const auto at = static_cast<std::size_t>(some[i]);
-    text += (i ? ", rank " : "rank ") + std::to_string(some[i]);
+    text += (i ? ", " : "") + rank_name(some[i], job_ranks);
     if (at < places.size()) text += " on " + places[at];
   }
   if (some.size() > shown) text += " and " + std::to_string(some.size() - shown) + " more";

@@ -43,7 +43,7 @@ void meet(MemoryStore& store, int rank, int size, Control& control) {
   const auto [listener, port] = listen_on("127.0.0.1");
   store.set("port/" + std::to_string(rank), std::to_string(port));
   const Deadline deadline(kTimeout);
-  Meeting meeting(listener, rank, handshake_key("", kNonce), deadline, [] {});
+  Meeting meeting(listener, rank, {}, handshake_key("", kNonce), deadline, [] {});
   const int channel = static_cast<int>(Channel::control);
   for (int r = 0; r < size; ++r) {
     const int there = std::stoi(store.get("port/" + std::to_string(r), kTimeout));

@@ -27,6 +27,16 @@ constexpr Milliseconds kLeavePatience{5000};
 // gloo may notice a lost rank before the control plane does.
 constexpr Milliseconds kCausePatience{500};
 
+// Groups that have threads. Leaked on purpose: groups may outlive static destructors.
+struct Live {
+  std::mutex mutex;
+  std::set<Backend*> backends;
+};
+Live& live() {
+  static Live* const instance = new Live;
+  return *instance;
+}
+
 std::shared_ptr<Communicator> make_communicator(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                                 const GroupOptions& group) {
   StoreAdapter adapter(store);
@@ -35,6 +45,8 @@ std::shared_ptr<Communicator> make_communicator(const c10::intrusive_ptr<c10d::S
   options.size = size;
   options.timeout = group.timeout;
   options.name = group.name;
+  options.job_ranks = group.job_ranks;
+  options.watch = [&group] { Backend::check_known_dead(group); };
   options.env = Env::from_process(group.settings);
   return std::make_shared<Communicator>(adapter, options);
 }
@@ -44,16 +56,6 @@ std::shared_ptr<Communicator> make_communicator(const c10::intrusive_ptr<c10d::S
 void drop_in_background(c10::intrusive_ptr<BackendBase> group) {
   if (!group) return;
   std::thread([last = std::move(group)]() mutable { last.reset(); }).detach();
-}
-
-// Groups that have threads. Leaked on purpose: groups may outlive static destructors.
-struct Live {
-  std::mutex mutex;
-  std::set<Backend*> backends;
-};
-Live& live() {
-  static Live* const instance = new Live;
-  return *instance;
 }
 
 }  // namespace
@@ -127,6 +129,25 @@ void Backend::stop_all(const std::string& reason) {
   for (Backend* backend : live().backends) backend->stop(reason);
 }
 
+// The ranks of a new group are not connected yet, but many are in an earlier one.
+void Backend::check_known_dead(const GroupOptions& fresh) {
+  const std::lock_guard<std::mutex> lock(live().mutex);
+  for (const Backend* backend : live().backends) {
+    const std::vector<int>& theirs = backend->group_options_.job_ranks;
+    for (const int dead : backend->communicator_->dead()) {
+      if (static_cast<std::size_t>(dead) >= theirs.size()) continue;
+      const auto found =
+          std::find(fresh.job_ranks.begin(), fresh.job_ranks.end(), theirs[static_cast<std::size_t>(dead)]);
+      if (found == fresh.job_ranks.end()) continue;
+      PeerError error("group " + fresh.name + ": " + backend->communicator_->topology().who({dead}) +
+                      " is gone, as group " + backend->group_options_.name +
+                      " knows (its process ended, or its host is cut off), while this group was being set up");
+      error.set_ranks({static_cast<int>(found - fresh.job_ranks.begin())});
+      throw error;
+    }
+  }
+}
+
 void Backend::refuse_after_fork(const char* operation) const {
   if (!birthplace_.here())
     throw UsageError(std::string("smddp: ") + operation +
@@ -144,7 +165,7 @@ void Backend::stop(const std::string& reason) {
   if (!birthplace_.here()) return;
   if (shut_down_.exchange(true)) return;
   if (!queue_.wait_idle(kLeavePatience))
-    communicator_->abort("rank " + std::to_string(getRank()) + " left the group during " +
+    communicator_->abort(rank_name(getRank(), group_options_.job_ranks) + " left the group during " +
                          std::to_string(communicator_->sequence()) + "th operation" +
                          (reason.empty() ? "" : " (" + reason + ")"));
   queue_.drain();
@@ -168,7 +189,8 @@ void Backend::shutdown() {
 }
 
 void Backend::abort() {
-  communicator_->abort("the process group was aborted by rank " + std::to_string(getRank()) + interpreter_.handling());
+  communicator_->abort("the process group was aborted by " + rank_name(getRank(), group_options_.job_ranks) +
+                       interpreter_.handling());
   abort_of(*fallback_, 0);
   if (device_fallback_) abort_of(*device_fallback_, 0);
 }
@@ -187,11 +209,13 @@ ErrorType Backend::getError() { return communicator_->failed() ? ErrorType::COMM
 std::string Backend::path() const { return communicator_->topology().describe(); }
 
 c10::intrusive_ptr<BackendBase> Backend::other_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                                     const c10::intrusive_ptr<BackendBase::Options>& options) {
+                                                     const c10::intrusive_ptr<BackendBase::Options>& options,
+                                                     std::vector<int> job_ranks) {
   // torch asks once for each device of the group, with one store: as for the parent, one group serves them all.
   if (other_store_.lock() == store)
     if (auto made = other_group_.lock()) return made;
   GroupOptions group = group_options_;
+  group.job_ranks = std::move(job_ranks);
   if (options) group.timeout = options->timeout;
   group.name += size == getSize() ? ":merged" : ":split";
   const c10::intrusive_ptr<BackendBase> made =
@@ -206,13 +230,18 @@ c10::intrusive_ptr<BackendBase> Backend::split(const c10::intrusive_ptr<c10d::St
                                                const c10::intrusive_ptr<BackendBase::Options>& options) {
   const auto found = std::find(ranks.begin(), ranks.end(), getRank());
   if (found == ranks.end()) return {};
-  return other_group(store, static_cast<int>(found - ranks.begin()), static_cast<int>(ranks.size()), options);
+  std::vector<int> job_ranks = ranks;
+  for (int& rank : job_ranks)
+    if (static_cast<std::size_t>(rank) < group_options_.job_ranks.size())
+      rank = group_options_.job_ranks[static_cast<std::size_t>(rank)];
+  return other_group(store, static_cast<int>(found - ranks.begin()), static_cast<int>(ranks.size()), options,
+                     std::move(job_ranks));
 }
 
 c10::intrusive_ptr<BackendBase> Backend::merge(const c10::intrusive_ptr<c10d::Store>& store,
                                                const c10::intrusive_ptr<BackendBase::Options>& options, const int& rank,
                                                const int& size) {
-  return other_group(store, rank, size, options);
+  return other_group(store, rank, size, options, {});
 }
 
 void Backend::startCoalescing() {

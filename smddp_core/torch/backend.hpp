@@ -42,7 +42,8 @@ struct Interpreter {
 struct GroupOptions {
   std::chrono::milliseconds timeout;
   std::string name;
-  Settings settings;  ///< See Env::from_process().
+  Settings settings;           ///< See Env::from_process().
+  std::vector<int> job_ranks;  ///< See CommunicatorOptions.
 };
 
 /// Operations of a group run one at a time, in the order they were issued, those of callbacks right after the
@@ -134,6 +135,9 @@ class Backend final : public BackendBase {
   /// @param reason told to ranks that miss this one; may be "".
   static void stop_all(const std::string& reason);
 
+  /// @throws PeerError when a rank of a group that is being made is known to be dead by another group of this process.
+  static void check_known_dead(const GroupOptions& fresh);
+
   /// "host", "flat", ...: see smddp::Path. For tests and logs.
   std::string path() const;
 
@@ -218,7 +222,8 @@ class Backend final : public BackendBase {
   /// @throws UsageError in the child of a fork, where neither threads nor connections are this process's.
   void refuse_after_fork(const char* operation) const;
   c10::intrusive_ptr<BackendBase> other_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                              const c10::intrusive_ptr<BackendBase::Options>& options);
+                                              const c10::intrusive_ptr<BackendBase::Options>& options,
+                                              std::vector<int> job_ranks);
 
   const GroupOptions group_options_;
   c10::intrusive_ptr<BackendBase::Options> options_;

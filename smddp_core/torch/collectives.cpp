@@ -29,8 +29,8 @@ Flat contribution(const at::Tensor& tensor, const Reduce& reduce) {
   return reduce.factor.defined() ? Flat(tensor, reduce.factor) : Flat(tensor, true);
 }
 
-// What ranks must have in common in an all-reduce beside its type in the core, as a number: PREMUL_SUM is a sum there, a
-// bool a byte.
+// What ranks must have in common in an all-reduce beside its type in the core, as a number: PREMUL_SUM is a sum there,
+// a bool a byte.
 std::uint32_t form_of(at::ScalarType type, const Reduce& reduce) {
   return (reduce.factor.defined() ? 1U : 0U) | (type == at::kBool ? 2U : 0U);
 }

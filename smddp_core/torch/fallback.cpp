@@ -227,7 +227,8 @@ void Backend::require_peer(const char* operation, int peer) const {
     throw UsageError(std::string("smddp: ") + operation + " rank " + std::to_string(peer) + " in a group of " +
                      std::to_string(getSize()));
   if (peer == getRank())
-    throw UsageError(std::string("smddp: ") + operation + " rank " + std::to_string(peer) + ", which is this rank itself");
+    throw UsageError(std::string("smddp: ") + operation + " rank " + std::to_string(peer) +
+                     ", which is this rank itself");
 }
 
 Backend::WorkPtr Backend::send(Tensors& tensors, int destination, int tag) {

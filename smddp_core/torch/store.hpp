@@ -19,7 +19,7 @@ class StoreAdapter final : public Store {
   explicit StoreAdapter(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
 
   void set(const std::string& key, const std::string& value) override {
-    store_->set(key, std::vector<std::uint8_t>(value.begin(), value.end()));
+    asking([&] { store_->set(key, std::vector<std::uint8_t>(value.begin(), value.end())); });
   }
 
   // check() again and again instead of wait(): torch's TCP store writes warnings for each wait() that times out, and
@@ -28,21 +28,23 @@ class StoreAdapter final : public Store {
     constexpr std::chrono::milliseconds kLongestNap{20};
     const auto until = std::chrono::steady_clock::now() + timeout;
     std::chrono::milliseconds nap{1};
-    while (!has(key)) {
+    while (!asking([&] { return store_->check({key}); })) {
       if (std::chrono::steady_clock::now() >= until) throw TimeoutError("smddp: the store has no '" + key + "'");
       std::this_thread::sleep_for(nap);
       nap = std::min(2 * nap, kLongestNap);
     }
-    const std::vector<std::uint8_t> value = store_->get(key);
+    const std::vector<std::uint8_t> value = asking([&] { return store_->get(key); });
     return std::string(value.begin(), value.end());
   }
 
  private:
-  bool has(const std::string& key) {
+  template <class Request>
+  auto asking(Request request) -> decltype(request()) {
     try {
-      return store_->check({key});
+      return request();
     } catch (const c10::Error& error) {
-      throw Error(ErrorKind::system, std::string("smddp: the store fails: ") + error.what_without_backtrace());
+      throw Error(ErrorKind::system, std::string("smddp: the store, which rank 0 or the launcher keeps, fails: ") +
+                                         error.what_without_backtrace());
     }
   }
 

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,7 +22,9 @@ struct CommunicatorOptions {
   int size = 1;
   std::chrono::milliseconds timeout{1'800'000};  ///< Bounds the meeting of the ranks too (with Env::init_timeout).
   std::string name = "default";                  ///< For messages only.
-  Env env;                                       ///< Of it, rank 0's decides on all ranks where Env says so.
+  std::vector<int> job_ranks;                    ///< The job's number of each rank, for messages; empty: the same.
+  std::function<void()> watch;  ///< Called now and then while the ranks meet; what it throws ends that.
+  Env env;                      ///< Of it, rank 0's decides on all ranks where Env says so.
 };
 
 /// Every operation blocks until this rank's part is done, and must be called by all ranks in the same order.
@@ -116,6 +119,9 @@ class Communicator {
   /// library's operations (0: one that not all ranks take part in), although that may wait for others. Any thread.
   /// @param at_once also for one whose connection has just closed: it may have done its part.
   void check_alive(const std::string& title, std::uint64_t delegated, bool at_once = false) const;
+
+  /// Ranks whose processes have ended, or that are cut off, as far as this rank knows. Throws nothing. Any thread.
+  std::vector<int> dead() const;
 
   /// Throws a PeerError when every other rank is gone, also in good order: for one that waits for any of them. Any
   /// thread.

@@ -72,4 +72,7 @@ class UsageError : public Error {
 /// "rank 2" or "ranks 1, 3"; "no rank" when empty.
 std::string join_ranks(const std::vector<int>& ranks);
 
+/// "rank 1"; in a group of some of a job's ranks, whose r-th is the job's job_ranks[r], "rank 3 (1 in its group)".
+std::string rank_name(int rank, const std::vector<int>& job_ranks);
+
 }  // namespace smddp

@@ -37,6 +37,7 @@ struct Topology {
   std::vector<std::vector<int>> hosts;  ///< Ranks of each host, ascending.
   Path path = Path::alone;
   bool crowded = false;             ///< Some machine plays several hosts and has fewer cores than ranks.
+  std::vector<int> job_ranks;       ///< The job's number of each rank, for messages; empty: the same.
   std::vector<std::string> places;  ///< Name and address of each rank's host, for messages.
   std::string network = "TCP";      ///< What carries data between hosts, for messages.
 

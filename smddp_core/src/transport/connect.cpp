@@ -43,16 +43,20 @@ Heard hear(const Socket& socket, std::string& received, Message& message) {
   return Heard::all;
 }
 
-std::string name_of(int rank, const RankInfo& info) {
-  return "rank " + std::to_string(rank) + " on " + info.name + " (" + info.address + " port " +
-         std::to_string(info.port) + ")";
+std::string name_of(const std::string& rank, const RankInfo& info) {
+  return rank + " on " + info.name + " (" + info.address + " port " + std::to_string(info.port) + ")";
 }
 
 }  // namespace
 
-Meeting::Meeting(const Socket& listener, int rank, std::string key, const Deadline& deadline,
-                 std::function<void()> watch)
-    : listener_(listener), rank_(rank), key_(std::move(key)), deadline_(deadline), watch_(std::move(watch)) {}
+Meeting::Meeting(const Socket& listener, int rank, std::vector<int> job_ranks, std::string key,
+                 const Deadline& deadline, std::function<void()> watch)
+    : listener_(listener),
+      rank_(rank),
+      job_ranks_(std::move(job_ranks)),
+      key_(std::move(key)),
+      deadline_(deadline),
+      watch_(std::move(watch)) {}
 
 void Meeting::call(Line line, const RankInfo& there) {
   calls_.emplace_back(line, there, Caller(key_, rank_, line.first, line.second));
@@ -83,7 +87,7 @@ void Meeting::retry(Call& call, int error_number) {
   } else if (call.refused_since == Deadline::Clock::time_point{}) {
     call.refused_since = now;
   } else if (now - call.refused_since > kRefusals) {
-    PeerError error(name_of(call.line.first, call.there) +
+    PeerError error(name_of(rank_name(call.line.first, job_ranks_), call.there) +
                     " refuses connections: its process ended, or a firewall is between the hosts");
     error.set_ranks({call.line.first});
     throw error;
@@ -102,7 +106,7 @@ void Meeting::advance(Call& call) {
     if (heard == Heard::part) return;
     const auto proof = call.caller.answer(reply);
     if (!proof)
-      throw PeerError(name_of(call.line.first, call.there) +
+      throw PeerError(name_of(rank_name(call.line.first, job_ranks_), call.there) +
                       " does not know this job's secret: SMDDP_JOB_SECRET must be the same on all ranks, and so must "
                       "the version of smddp (or a stranger answers in its place)");
     if (!send_message(call.socket, *proof)) return retry(call, EPIPE);
@@ -186,16 +190,22 @@ void Meeting::poll_once() {
   turn_away();
 }
 
+std::string Meeting::in_the_job(std::vector<int> ranks) const {
+  for (int& rank : ranks)
+    if (static_cast<std::size_t>(rank) < job_ranks_.size()) rank = job_ranks_[static_cast<std::size_t>(rank)];
+  return join_ranks(ranks);
+}
+
 void Meeting::give_up() const {
   std::vector<int> absent;
   std::string text;
   for (const Line& line : expected_)
     if (made_.count(line) == 0 && (absent.empty() || absent.back() != line.first)) absent.push_back(line.first);
-  if (!absent.empty()) text = join_ranks(absent) + " did not join in ";
+  if (!absent.empty()) text = in_the_job(absent) + " did not join in ";
   for (const Call& call : calls_) {
     if (call.step == Step::done || !text.empty()) continue;
     absent.push_back(call.line.first);
-    text = "cannot connect to " + name_of(call.line.first, call.there) + ": " +
+    text = "cannot connect to " + name_of(rank_name(call.line.first, job_ranks_), call.there) + ": " +
            (call.error_number ? std::strerror(call.error_number) : "no answer") +
            " (a firewall between the hosts, or the wrong interface? see SMDDP_SOCKET_IFNAME), tried for ";
   }

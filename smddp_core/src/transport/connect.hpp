@@ -35,7 +35,8 @@ class Meeting {
  public:
   /// @param listener of this rank. @param key see handshake_key(). @param watch called several times a second; throws
   /// when there is no point in going on.
-  Meeting(const Socket& listener, int rank, std::string key, const Deadline& deadline, std::function<void()> watch);
+  Meeting(const Socket& listener, int rank, std::vector<int> job_ranks, std::string key, const Deadline& deadline,
+          std::function<void()> watch);
 
   /// The other end calls.
   void expect(Line line) { expected_.insert(line); }
@@ -82,10 +83,12 @@ class Meeting {
   bool advance(Guest& guest);  // false when it is to be dropped or was taken
   void turn_away();
   void poll_once();
+  std::string in_the_job(std::vector<int> ranks) const;
   [[noreturn]] void give_up() const;
 
   const Socket& listener_;
   const int rank_;
+  const std::vector<int> job_ranks_;
   const std::string key_;
   const Deadline& deadline_;
   const std::function<void()> watch_;

@@ -41,7 +41,8 @@ Socket make_epoll() {
 
 }  // namespace
 
-Control::Control(int rank) : rank_(rank), readable_(make_epoll()) {}
+Control::Control(int rank, std::vector<int> job_ranks)
+    : rank_(rank), job_ranks_(std::move(job_ranks)), readable_(make_epoll()) {}
 
 void Control::add(int rank, Socket socket) {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -81,7 +82,7 @@ void Control::record(ErrorKind kind, const std::string& message) {
   const bool relayed = message_.rfind("reported by", 0) == 0;
   Notice notice;
   notice.kind = kind;
-  notice.text = relayed ? message_ : "reported by rank " + std::to_string(rank_) + ": " + message_;
+  notice.text = relayed ? message_ : "reported by " + name(rank_) + ": " + message_;
   for (auto& [rank, peer] : peers_) send(peer, notice);
 }
 
@@ -135,7 +136,7 @@ void Control::read_from(int rank, Peer& peer) {
     while (const auto notice = peer.reader.next()) take(rank, peer, *notice);
   } catch (const Error& error) {
     close(peer, EPROTO);
-    record(ErrorKind::system, "rank " + std::to_string(rank) + " sent " + without_name(error.what()));
+    record(ErrorKind::system, name(rank) + " sent " + without_name(error.what()));
   }
 }
 
@@ -163,9 +164,9 @@ void Control::compare_order() {
   for (auto& [rank, peer] : peers_)
     for (const Notice& note : peer.delegated)
       if (note.place.issued < place.issued && note.place.delegated > place.delegated)
-        record(ErrorKind::mismatch, "ranks called different operations: rank " + std::to_string(rank_) +
-                                        " is in operation " + std::to_string(place.issued) +
-                                        " of the group's own, rank " + std::to_string(rank) + " called " + note.text +
+        record(ErrorKind::mismatch, "ranks called different operations: " + name(rank_) + " is in operation " +
+                                        std::to_string(place.issued) + " of the group's own, " + name(rank) +
+                                        " called " + note.text +
                                         ", which another back end carries out, before it; all ranks must make the same "
                                         "calls in the same order");
 }
@@ -173,8 +174,8 @@ void Control::compare_order() {
 void Control::compare_titles(int rank, const Notice& note) {
   const auto own = own_delegated_.find(note.place.delegated);
   if (own == own_delegated_.end() || own->second == note.text) return;
-  record(ErrorKind::mismatch, "ranks called different operations: rank " + std::to_string(rank_) + " called " +
-                                  own->second + ", rank " + std::to_string(rank) + " called " + note.text +
+  record(ErrorKind::mismatch, "ranks called different operations: " + name(rank_) + " called " + own->second + ", " +
+                                  name(rank) + " called " + note.text +
                                   "; all ranks must make the same calls in the same order");
 }
 
@@ -234,6 +235,15 @@ void Control::check(const Op& op) {
 std::optional<Loss> Control::gone(std::uint64_t delegated, bool at_once) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return missing(at_once, [&](const Place& place) { return place.delegated < delegated; });
+}
+
+std::vector<int> Control::dead() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  look();
+  std::vector<int> ranks;
+  for (const auto& [rank, peer] : peers_)
+    if (peer.closed && !peer.left) ranks.push_back(rank);
+  return ranks;
 }
 
 std::optional<Loss> Control::all_gone(int others) const {

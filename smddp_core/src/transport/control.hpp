@@ -31,7 +31,8 @@ struct Loss {
 
 class Control {
  public:
-  explicit Control(int rank);
+  /// @param job_ranks for messages: see rank_name().
+  explicit Control(int rank, std::vector<int> job_ranks = {});
 
   /// Adds a peer, or another connection in place of the one there was. Before the first operation.
   void add(int peer, Socket socket);
@@ -53,7 +54,11 @@ class Control {
   /// others carry out. As of the last check(). Any thread. @param at_once also one whose connection has just closed.
   std::optional<Loss> gone(std::uint64_t delegated, bool at_once = false) const;
 
-  /// One of the peers, if they are the group's `others` other ranks and all are gone. As of the last check(). Any thread.
+  /// Peers whose connection has closed without a farewell. Looks at the sockets first. Any thread.
+  std::vector<int> dead();
+
+  /// One of the peers, if they are the group's `others` other ranks and all are gone. As of the last check(). Any
+  /// thread.
   std::optional<Loss> all_gone(int others) const;
 
   /// Of the peers, those that have not come to the `delegated`-th operation that others carry out. Any thread.
@@ -138,7 +143,10 @@ class Control {
   std::optional<Loss> missing(bool at_once, Early early) const;
   bool all_answered(const std::vector<int>& asked) const;
 
+  std::string name(int rank) const { return rank_name(rank, job_ranks_); }
+
   const int rank_;
+  const std::vector<int> job_ranks_;
   Socket readable_;  // an epoll set of all peers: one system call, however many there are
   mutable std::mutex mutex_;
   std::map<int, Peer> peers_;

@@ -1,9 +1,10 @@
 // Memory that processes of one host share, however little of it /dev/shm has.
 //
-// First choice is a POSIX shared-memory object, its pages reserved at once, unlinked as soon as all have mapped it. Until
-// then its maker holds a lock on it; an object that nobody holds is one of a killed process, and the next maker removes it.
-// Where /dev/shm is full, too small (a container's default is 64 MB) or missing, it is an anonymous file (memfd) that a
-// short Unix socket hands out: bounded by the container's memory alone, and without a name from the start.
+// First choice is a POSIX shared-memory object, its pages reserved at once, unlinked as soon as all have mapped it.
+// Until then its maker holds a lock on it; an object that nobody holds is one of a killed process, and the next maker
+// removes it. Where /dev/shm is full, too small (a container's default is 64 MB) or missing, it is an anonymous file
+// (memfd) that a short Unix socket hands out: bounded by the container's memory alone, and without a name from the
+// start.
 #pragma once
 
 #include <chrono>
@@ -19,8 +20,8 @@ namespace smddp {
 /// Hands copies of a file descriptor to processes of the same user that know the group's nonce.
 class DescriptorServer;
 
-/// Name of the shared-memory object of a group's ranks on one host. They all know it, so that those who outlive its maker
-/// can remove it; it does not tell the nonce.
+/// Name of the shared-memory object of a group's ranks on one host. They all know it, so that those who outlive its
+/// maker can remove it; it does not tell the nonce.
 std::string segment_name(const Nonce& nonce, int host);
 
 /// Removes the name of an object, if it is there.

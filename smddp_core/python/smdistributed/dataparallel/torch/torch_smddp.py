@@ -134,7 +134,7 @@ def _stop_after_threads() -> None:
 def _make(store: c10d.Store, rank: int, size: int, timeout: timedelta, name: str, ranks: Sequence[int]) -> c10d.Backend:
     seconds = timeout.total_seconds()
     _stop_with_child()
-    return _C.create(store, rank, size, seconds, name, _settings(rank, ranks))
+    return _C.create(store, rank, size, seconds, name, _settings(rank, ranks), list(ranks))
 
 
 def _create(options: c10d._DistributedBackendOptions, _backend_options: object) -> c10d.Backend:

@@ -1,0 +1,166 @@
+"""Groups that are made again, and ranks that are lost while one is made, or while gloo works for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from failures import report_failure
+from smdistributed.dataparallel import exceptions
+from smdistributed.dataparallel.torch import _fallbacks, torch_smddp
+
+TIMEOUT = timedelta(seconds=30)
+RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+def report(message: str = "", seconds: float = 0) -> None:
+    print(json.dumps({"message": message, "seconds": seconds}), flush=True)
+
+
+def die(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def check_sum() -> None:
+    tensor = torch.ones(1000)
+    dist.all_reduce(tensor)
+    assert tensor.tolist() == [float(SIZE)] * 1000
+
+
+def again_on_one_store() -> None:
+    """Three times the world and two more groups of the same names."""
+    store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), SIZE, RANK == 0, TIMEOUT)
+    for turn in range(3):
+        dist.init_process_group("smddp", store=store, rank=RANK, world_size=SIZE, timeout=TIMEOUT)
+        if RANK == turn % SIZE:
+            time.sleep(0.3)  # another one is first each time
+        check_sum()
+        pair = dist.new_group([0, 1])
+        if RANK < 2:
+            gathered = [torch.zeros(1)] * 2 if RANK == 0 else None
+            dist.gather(torch.ones(1), gathered, group=pair)
+        dist.barrier()
+        dist.destroy_process_group()
+    store.add("done", 1)
+    while RANK == 0 and store.add("done", 0) < SIZE:
+        time.sleep(0.01)
+    report()
+
+
+def restarted() -> None:
+    """For torchrun: the first attempt loses a rank in an operation, the second one while the group is made."""
+    attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    if attempt == 1 and RANK == 0:
+        _fallbacks._gloo = die
+    dist.init_process_group("smddp", timeout=TIMEOUT)
+    check_sum()
+    if attempt == 0 and RANK == 1:
+        die()
+    check_sum()
+    print(f"rank {RANK} done in attempt {attempt}", flush=True)
+
+
+def death_in_gloos_set_up() -> None:
+    if RANK == SIZE - 1:
+        _fallbacks._gloo = die
+    start = time.monotonic()
+    report_failure(exceptions.SMDDPPeerError, start, lambda: dist.init_process_group("smddp", timeout=TIMEOUT))
+
+
+def failure_in_gloos_set_up() -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no more descriptors")
+
+    if RANK == SIZE - 1:
+        _fallbacks._gloo = fail
+    start = time.monotonic()
+    report_failure(exceptions.SMDDPError, start, lambda: dist.init_process_group("smddp", timeout=TIMEOUT))
+
+
+def death_before_a_new_group() -> None:
+    """Whoever is missing has not begun to meet: only the group of all ranks knows that it never will."""
+    dist.init_process_group("smddp", timeout=TIMEOUT)
+    dist.barrier()
+    if RANK == SIZE - 1:
+        die()
+    start = time.monotonic()
+    report_failure(exceptions.SMDDPPeerError, start, lambda: dist.new_group(list(range(SIZE))))
+
+
+def survivors_form_a_group() -> None:
+    dist.init_process_group("smddp", timeout=TIMEOUT)
+    dist.barrier()
+    if RANK == SIZE - 1:
+        die()
+    survivors = list(range(SIZE - 1))
+    group = dist.new_group(survivors, use_local_synchronization=True)
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor, group=group)
+    assert tensor.tolist() == [float(SIZE - 1)] * 3
+    report()
+
+
+def death_in_a_part() -> None:
+    dist.init_process_group("smddp", timeout=TIMEOUT)
+    part = dist.new_group(list(range(1, SIZE)))
+    dist.barrier()
+    if RANK == 2:
+        die()
+    start = time.monotonic()
+    if RANK == 0:
+        report()
+    else:
+        report_failure(exceptions.SMDDPPeerError, start, lambda: dist.all_reduce(torch.ones(3), group=part))
+
+
+def abort_in_gloos_operation() -> None:
+    """The last rank does not come. What the others have begun must not keep them from ending."""
+    dist.init_process_group("smddp", timeout=timedelta(seconds=60))
+    dist.barrier()
+    if RANK == SIZE - 1:
+        return time.sleep(8)
+    if RANK == 0:
+        threading.Timer(0.5, torch_smddp.abort).start()
+    start = time.monotonic()
+    tensors = [torch.ones(1000) for _ in range(SIZE)]
+    try:
+        dist.all_to_all([torch.empty(1000) for _ in range(SIZE)], tensors)
+    except exceptions.SMDDPAbortedError as error:
+        message = str(error)
+    dist.destroy_process_group()
+    report(message, time.monotonic() - start)
+    return None
+
+
+def receive_from_nobody() -> None:
+    dist.init_process_group("smddp", timeout=timedelta(seconds=60))
+    dist.barrier()
+    start = time.monotonic()
+    if RANK == 0:
+        report_failure(exceptions.SMDDPPeerError, start, lambda: dist.recv(torch.ones(3)))
+    else:
+        report()
+
+
+CASES: dict[str, Callable[[], None]] = {
+    "again_on_one_store": again_on_one_store,
+    "restarted": restarted,
+    "death_in_gloos_set_up": death_in_gloos_set_up,
+    "failure_in_gloos_set_up": failure_in_gloos_set_up,
+    "death_before_a_new_group": death_before_a_new_group,
+    "survivors_form_a_group": survivors_form_a_group,
+    "death_in_a_part": death_in_a_part,
+    "abort_in_gloos_operation": abort_in_gloos_operation,
+    "receive_from_nobody": receive_from_nobody,
+}
+
+if __name__ == "__main__":
+    CASES[sys.argv[1]]()
