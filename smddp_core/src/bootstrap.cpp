@@ -113,6 +113,7 @@ class Bootstrap {
   static std::string record_of(int rank) { return "rank/" + std::to_string(rank); }
 
   void finish(const Socket& listener, const Root& root, Links& links) {
+    if (!options_.refusal.empty()) throw UsageError(options_.refusal);
     const Table table = exchange_records(root);
     env_.adopt(table.settings, table.version);
     links.control->set_link_timeout(env_.link_timeout);

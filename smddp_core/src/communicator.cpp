@@ -23,6 +23,7 @@ class Communicator::Impl {
     if (options.size < 1 || options.rank < 0 || options.rank >= options.size)
       throw UsageError("rank " + std::to_string(options.rank) + " of " + std::to_string(options.size));
     print_unknown_settings(options.rank);
+    if (options.size == 1 && !options.refusal.empty()) throw UsageError(options.refusal);
     if (options.size > 1) {
       links_ = bootstrap(store, options);
     } else {

@@ -44,6 +44,7 @@ struct GroupOptions {
   std::string name;
   Settings settings;           ///< See Env::from_process().
   std::vector<int> job_ranks;  ///< See CommunicatorOptions.
+  std::string refusal;         ///< See CommunicatorOptions.
 };
 
 /// Operations of a group run one at a time, in the order they were issued, those of callbacks right after the
@@ -197,7 +198,9 @@ class Backend final : public BackendBase {
   template <class Opts>
   Opts with_timeout(Opts opts) const;
   template <class Call>
-  WorkPtr delegate(c10d::OpType op, const char* title, const Tensors& tensors, Call call, int peer = -1);
+  /// @param peer of an operation between two ranks. @param alike what must be the same on all ranks beside the title.
+  WorkPtr delegate(c10d::OpType op, const char* title, const Tensors& tensors, Call call, int peer = -1,
+                   const std::string& alike = "");
   void require_peer(const char* operation, int peer) const;
   WorkPtr as_one(std::vector<WorkPtr> works) const;
   void remember(const WorkPtr& work);

@@ -34,6 +34,16 @@ Lists unknown_to_python(const Lists& lists) {
   return copies;
 }
 
+// gloo compares nothing: less than a rank waits for would be taken for all, and more ends the process.
+std::string all_alike(const Tensors& tensors, const char* where, int root) {
+  if (tensors.empty() || tensors[0].layout() != c10::kStrided) return "";
+  return std::string(" (") + c10::toString(tensors[0].scalar_type()) + ", " + std::to_string(tensors[0].nbytes()) +
+         " bytes, " + where + std::to_string(root) + ")";
+}
+
+// Sizes may differ, and types are the same.
+std::string one_type(const at::Tensor& tensor) { return std::string(" (") + c10::toString(tensor.scalar_type()) + ")"; }
+
 // Where gloo takes the memory of a tensor for its elements in order, whatever its strides.
 void require_contiguous(const Tensors& tensors, const char* operation) {
   for (const at::Tensor& tensor : tensors)
@@ -62,7 +72,8 @@ Opts Backend::with_timeout(Opts opts) const {
 }
 
 template <class Call>
-Backend::WorkPtr Backend::delegate(c10d::OpType op, const char* title, const Tensors& tensors, Call call, int peer) {
+Backend::WorkPtr Backend::delegate(c10d::OpType op, const char* title, const Tensors& tensors, Call call, int peer,
+                                   const std::string& alike) {
   Delegated operation{name_in(title), 0, peer};
   BackendBase& other = fallback_for(tensors, operation.name.c_str());
   const bool on_host = &other == fallback_.get();
@@ -70,7 +81,7 @@ Backend::WorkPtr Backend::delegate(c10d::OpType op, const char* title, const Ten
   if (!c10d::isP2POp(op) && on_host) {
     const std::lock_guard<std::mutex> lock(issue_mutex_);
     operation.number = ++delegated_count_;
-    communicator_->delegate(issued_, operation.number, title);
+    communicator_->delegate(issued_, operation.number, title + alike);
   }
   std::uint64_t bytes = 0;
   for (const at::Tensor& tensor : tensors) bytes += tensor.layout() == c10::kStrided ? tensor.nbytes() : 0;
@@ -191,8 +202,10 @@ Backend::WorkPtr Backend::fallback_reduce(Tensors& tensors, const c10d::ReduceOp
 Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& opts) {
   auto theirs = unknown_to_python(outputs);
   auto from = unknown_to_python(inputs);
-  return delegate(c10d::OpType::GATHER, "smddp:gather", inputs,
-                  [&](BackendBase& other) { return other.gather(theirs, from, with_timeout(opts)); });
+  return delegate(
+      c10d::OpType::GATHER, "smddp:gather", inputs,
+      [&](BackendBase& other) { return other.gather(theirs, from, with_timeout(opts)); }, -1,
+      all_alike(inputs, "to rank ", static_cast<int>(opts.rootRank)));
 }
 
 Backend::WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& opts) {
@@ -200,8 +213,10 @@ Backend::WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs
   require_contiguous(flat_list(inputs), "scatter");
   auto theirs = unknown_to_python(outputs);
   auto from = unknown_to_python(inputs);
-  return delegate(c10d::OpType::SCATTER, "smddp:scatter", inputs.empty() ? outputs : flat_list(inputs),
-                  [&](BackendBase& other) { return other.scatter(theirs, from, with_timeout(opts)); });
+  return delegate(
+      c10d::OpType::SCATTER, "smddp:scatter", inputs.empty() ? outputs : flat_list(inputs),
+      [&](BackendBase& other) { return other.scatter(theirs, from, with_timeout(opts)); }, -1,
+      all_alike(outputs, "from rank ", static_cast<int>(opts.rootRank)));
 }
 
 Backend::WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
@@ -209,16 +224,21 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input, s
   require_contiguous({output, input}, "all_to_all_single");
   at::Tensor theirs = unknown_to_python(output);
   at::Tensor from = unknown_to_python(input);
-  return delegate(c10d::OpType::ALLTOALL_BASE, "smddp:all_to_all", {input}, [&](BackendBase& other) {
-    return other.alltoall_base(theirs, from, output_splits, input_splits, with_timeout(opts));
-  });
+  return delegate(
+      c10d::OpType::ALLTOALL_BASE, "smddp:all_to_all", {input},
+      [&](BackendBase& other) {
+        return other.alltoall_base(theirs, from, output_splits, input_splits, with_timeout(opts));
+      },
+      -1, one_type(input));
 }
 
 Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
   auto theirs = unknown_to_python(outputs);
   auto from = unknown_to_python(inputs);
-  return delegate(c10d::OpType::ALLTOALL, "smddp:all_to_all", inputs,
-                  [&](BackendBase& other) { return other.alltoall(theirs, from, with_timeout(opts)); });
+  return delegate(
+      c10d::OpType::ALLTOALL, "smddp:all_to_all", inputs,
+      [&](BackendBase& other) { return other.alltoall(theirs, from, with_timeout(opts)); }, -1,
+      inputs.empty() ? "" : one_type(inputs[0]));
 }
 
 // gloo takes it for an index.

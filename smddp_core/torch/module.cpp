@@ -81,9 +81,10 @@ std::string handling() {
 
 c10::intrusive_ptr<BackendBase> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                        double timeout_seconds, const std::string& name, const Settings& settings,
-                                       std::vector<int> job_ranks) {
+                                       std::vector<int> job_ranks, const std::string& refusal) {
   const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout_seconds * 1000));
-  return c10::make_intrusive<Backend>(store, rank, size, GroupOptions{timeout, name, settings, std::move(job_ranks)},
+  return c10::make_intrusive<Backend>(store, rank, size,
+                                      GroupOptions{timeout, name, settings, std::move(job_ranks), refusal},
                                       Interpreter{&make_fallbacks, &handling});
 }
 
@@ -142,9 +143,10 @@ PYBIND11_MODULE(_C, module) {
   module.def(
       "create", &smddp::torch_binding::create, py::arg("store"), py::arg("rank"), py::arg("size"),
       py::arg("timeout_seconds"), py::arg("name"), py::arg("settings") = smddp::Settings(),
-      py::arg("job_ranks") = std::vector<int>(), py::call_guard<py::gil_scoped_release>(),
+      py::arg("job_ranks") = std::vector<int>(), py::arg("refusal") = "", py::call_guard<py::gil_scoped_release>(),
       "Meets the other ranks through `store` and returns the backend; `settings` are values for environment variables "
-      "that are not set, `job_ranks` the job's number of each rank, for messages.");
+      "that are not set, `job_ranks` the job's number of each rank, for messages, `refusal` why this rank cannot "
+      "take part: the error of all.");
   module.def("stop_all", &smddp::torch_binding::Backend::stop_all, py::arg("reason") = "",
              "Ends all groups, before the interpreter does. `reason` is told to the ranks that miss this one.");
   module.def("address", &smddp::torch_binding::address, "The address of this machine that groups publish.");

@@ -1,0 +1,48 @@
+"""Ranks that disagree are told so at once; arguments that are wrong on one rank concern that rank alone."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from rank_jobs import WORKERS, run_ranks
+
+sys.path.insert(0, str(WORKERS))
+from misuse import DISAGREEMENTS
+
+SOON = 5
+
+
+def messages(case: str, size: int, hosts: str = "", env: dict[str, str] | None = None) -> list[str]:
+    reports = [rank.report for rank in run_ranks("misuse", size, case, hosts=hosts, env=env)]
+    assert all(report["seconds"] < SOON for report in reports), reports
+    return [str(report["message"]) for report in reports]
+
+
+@pytest.mark.parametrize("hosts", ["aa", "ab"])
+@pytest.mark.parametrize("case", DISAGREEMENTS)
+def test_ranks_that_disagree_are_told_so(case: str, hosts: str) -> None:
+    for message in messages(case, 2, hosts):
+        assert "ranks called different operations" in message
+
+
+def test_ranks_outside_the_group_are_refused() -> None:
+    first, _ = messages("refused", 2)
+    assert first == (
+        "smddp: send to rank 2 in a group of 2; smddp: send to rank -3 in a group of 2; "
+        "smddp: recv from rank 7 in a group of 2; smddp: recv from rank 0, which is this rank itself"
+    )
+
+
+def test_a_reduce_scatter_that_gloo_carries_out() -> None:
+    messages("gloos_types", 3)
+
+
+def test_a_broken_table_of_rank_0_is_the_error_of_all(tmp_path: Path) -> None:
+    table = tmp_path / "missing.json"
+    ranks = run_ranks("misuse", 2, "refused", env={"SMDDP_TUNE_FILE": str(table)}, may_fail=[0, 1])
+    for rank in ranks:
+        assert rank.returncode == 1
+        assert f"{table}: No such file or directory" in rank.output
+        assert rank.seconds < 30
