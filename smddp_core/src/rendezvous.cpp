@@ -22,8 +22,7 @@ constexpr milliseconds kPatience{200};
 
 }  // namespace
 
-void Rendezvous::check() const {
-  if (look_) look_();
+void Rendezvous::check_met() const {
   if (!control_) return;
   control_->check();
   const auto lost = control_->lost();
@@ -33,6 +32,11 @@ void Rendezvous::check() const {
                   " while the group was being set up");
   error.set_ranks({lost->rank});
   throw error;
+}
+
+void Rendezvous::check() const {
+  check_met();
+  if (look_) look_();
 }
 
 // The store may fail because the rank that keeps it is gone: then that is the better reason.

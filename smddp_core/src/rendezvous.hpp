@@ -58,6 +58,7 @@ class Rendezvous {
   static constexpr char kRoot[] = "root";
   static constexpr char kTaken[] = "taken";
 
+  void check_met() const;
   [[noreturn]] void throw_absent(int rank) const;
   bool try_get(const std::string& key, std::chrono::milliseconds patience, std::string& value);
 
