@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 
 import pytest
-from rank_jobs import PYTHON, WORKERS, Rank, clean_environment, run_ranks
+from rank_jobs import PYTHON, WORKERS, Rank, clean_environment, free_port, run_ranks
 
 # What the issue allows for a death; the groups' own timeouts are 30 s and more.
 SOON = 5
@@ -38,8 +38,6 @@ def test_groups_are_made_again_on_one_store(hosts: str) -> None:
 @pytest.mark.parametrize("rendezvous", [["--standalone"], ["--master-port", "0"]])
 def test_torchrun_restarts_a_job_that_lost_a_rank(rendezvous: list[str]) -> None:
     if rendezvous[0] == "--master-port":
-        from rank_jobs import free_port
-
         rendezvous = ["--master-port", str(free_port())]
     command = [PYTHON, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "2", *rendezvous]
     done = subprocess.run(
@@ -84,8 +82,7 @@ def test_errors_of_a_part_name_ranks_of_the_job() -> None:
 
 
 def test_an_abort_leaves_nothing_of_gloo_to_wait_for() -> None:
-    first, second = [rank for rank in run_ranks("regrouping", 3, "abort_in_gloos_operation", may_fail=[2])][:2]
-    for rank in (first, second):
+    for rank in run_ranks("regrouping", 3, "abort_in_gloos_operation", may_fail=[2])[:2]:
         assert "aborted by rank 0" in rank.report["message"]
         assert rank.report["seconds"] < SOON
         assert rank.seconds < 30, "the process ended, too"

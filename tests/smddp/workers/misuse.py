@@ -7,15 +7,21 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401
 import torch
 import torch.distributed as dist
 from smdistributed.dataparallel import exceptions
+from torch._C import _distributed_c10d
+
+
+c10d: Any = _distributed_c10d
 
 
 def coalesced(*sizes: int) -> None:
-    with dist._coalescing_manager():
+    torchs: Any = dist
+    with torchs._coalescing_manager():
         for size in sizes:
             dist.all_reduce(torch.ones(size))
 
@@ -32,7 +38,7 @@ DISAGREEMENTS: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
     "reduce_roots": (lambda: dist.reduce(torch.ones(10), 0), lambda: dist.reduce(torch.ones(10), 1)),
     "reduce_or_all_reduce": (lambda: dist.reduce(torch.ones(10), 0), lambda: dist.all_reduce(torch.ones(10))),
     "premul_sum": (
-        lambda: dist.all_reduce(torch.ones(10), dist._make_nccl_premul_sum(2.0)),
+        lambda: dist.all_reduce(torch.ones(10), c10d._make_nccl_premul_sum(2.0)),
         lambda: dist.all_reduce(torch.ones(10)),
     ),
     "bool_or_uint8": (

@@ -15,7 +15,7 @@ create: Any = _C.create
 
 
 def recording(*arguments: Any) -> Any:
-    given.append({name: value for name, value in arguments[-1].items() if name != "SMDDP_CPUS"})
+    given.append({name: value for name, value in arguments[5].items() if name != "SMDDP_CPUS"})
     return create(*arguments)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import tempfile
 import warnings
 from collections import Counter
@@ -24,13 +25,26 @@ FORMAT = 1
 NO_TABLE = "none"
 
 
-def table_path(environ: Mapping[str, str]) -> tuple[Path, bool]:
-    """Where the table is, and whether the user named it: ``SMDDP_TUNE_FILE``, where ``none`` means no table at all."""
+def table_path(environ: Mapping[str, str]) -> tuple[Path | None, bool]:
+    """Where the table is, and whether the user said so by ``SMDDP_TUNE_FILE``, whose ``none`` means no table at all."""
     named = environ.get("SMDDP_TUNE_FILE")
     if named:
-        return Path(named), True
+        return (None if named == NO_TABLE else Path(named)), True
     home = environ.get("XDG_CONFIG_HOME") or str(Path(environ.get("HOME") or "/") / ".config")
     return Path(home) / "smddp" / "tuning.json", False
+
+
+def exists(path: Path) -> bool:
+    """As ``path.exists()``, but False in a folder that this user may not look into, which may be an image's HOME."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def is_whole_number(text: str) -> bool:
+    """Whether ``text`` is one in plain digits; ``str.isdigit`` also takes some that ``int`` does not, such as ``²``."""
+    return re.fullmatch(r"[0-9]{1,18}", text) is not None
 
 
 def topology_key(ranks: Iterable[int], environ: Mapping[str, str]) -> str | None:
@@ -39,7 +53,7 @@ def topology_key(ranks: Iterable[int], environ: Mapping[str, str]) -> str | None
     Launchers fill hosts one after another, so ``LOCAL_WORLD_SIZE`` consecutive ranks share one.
     """
     local_size = environ.get("LOCAL_WORLD_SIZE", "")
-    if not local_size.isdigit() or int(local_size) == 0:
+    if not is_whole_number(local_size) or int(local_size) == 0:
         return None
     hosts = Counter(rank // int(local_size) for rank in ranks)
     sizes = set(hosts.values())
@@ -63,10 +77,8 @@ def settings_for(key: str | None, environ: Mapping[str, str], known: Iterable[st
         SMDDPUsageError: the file that ``SMDDP_TUNE_FILE`` names is missing or broken. With the default
             file there is only a warning.
     """
-    if environ.get("SMDDP_TUNE_FILE") == NO_TABLE:
-        return {}
     path, named = table_path(environ)
-    if not named and not path.exists():
+    if path is None or (not named and not exists(path)):
         return {}
     try:
         entry = load(path).get(key or "", {})
@@ -107,13 +119,29 @@ def load(path: Path) -> dict[str, dict[str, Any]]:
     return topologies
 
 
+def check_output(path: Path) -> None:
+    """Find out, before anything is measured for it, that :func:`save` will work; makes the folder.
+
+    Raises:
+        SMDDPUsageError: the file is there and broken, or cannot be written.
+    """
+    if exists(path):
+        load(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as file:
+            file.write(b"\n")
+    except OSError as error:
+        raise SMDDPUsageError(f"smddp: {path}: {error.strerror}") from error
+
+
 def save(path: Path, key: str, entry: dict[str, Any]) -> None:
     """Put ``entry`` under ``key`` beside what the file has; readers see the old file or the new one, nothing between.
 
     Raises:
         SMDDPUsageError: the file is there and broken, or cannot be written.
     """
-    topologies = load(path) if path.exists() else {}
+    topologies = load(path) if exists(path) else {}
     table = {"format": FORMAT, "topologies": {**topologies, key: entry}}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

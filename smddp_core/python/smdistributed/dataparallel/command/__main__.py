@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from smdistributed.dataparallel.exceptions import SMDDPError
 from smdistributed.dataparallel.rank_environment import rank_environment
-from smdistributed.dataparallel.tuning import table_path
+from smdistributed.dataparallel.tuning import is_whole_number, table_path
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_RANK_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def main() -> None:
     """Exit codes: 0 done, 1 failed, 2 wrong usage."""
-    arguments = _parser().parse_args()
     try:
-        sys.exit(arguments.run(arguments))
+        try:
+            arguments = _parser().parse_args()
+            code = arguments.run(arguments)
+        finally:
+            _show("")  # argparse's help is still in the buffer
+        sys.exit(code)
     except (SMDDPError, ImportError) as error:
         sys.stderr.write(f"smddp: {str(error).replace('smddp: ', '', 1)}\n")
         sys.exit(1)
@@ -27,14 +35,23 @@ def main() -> None:
         sys.exit(130)
 
 
+def _show(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        # Else the interpreter would try once more as it ends, and complain in its own words.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SMDDPError(f"smddp: standard output: {error.strerror}") from error
+
+
 class _Version(argparse.Action):
     """Only then is the compiled part loaded."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        importlib.import_module("torch")  # whose libraries it needs
-        from smdistributed.dataparallel import _C
+        from smdistributed.dataparallel.compiled import _C
 
-        sys.stdout.write(f"smddp {_C.__version__} (torch {_C.torch_version})\n")
+        _show(f"smddp {_C.__version__} (torch {_C.torch_version})\n")
         parser.exit()
 
 
@@ -63,14 +80,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _count(text: str) -> int:
-    if not text.isdigit() or int(text) == 0:
+    if not is_whole_number(text) or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text}: expected a whole number of at least 1")
     return int(text)
 
 
 def _bytes(text: str) -> int:
     number, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in _SIZES else (text, "")
-    if not number.isdigit() or int(number) == 0:
+    if not is_whole_number(number) or int(number) == 0:
         raise argparse.ArgumentTypeError(f"{text}: expected a number of bytes, such as 65536, 64K or 16M")
     return int(number) * _SIZES.get(unit, 1)
 
@@ -78,26 +95,47 @@ def _bytes(text: str) -> int:
 def _info(arguments: argparse.Namespace) -> int:
     from smdistributed.dataparallel.command import info
 
-    sys.stdout.write(info.as_json() if arguments.json else info.as_text())
+    _show(info.as_json() if arguments.json else info.as_text())
     return 0
 
 
 def _tune(arguments: argparse.Namespace) -> int:
     os.environ.update(rank_environment(os.environ))
     output = arguments.output or table_path(os.environ)[0]
+    if output is None:
+        return _wrong_usage("SMDDP_TUNE_FILE=none names no table to write: give --output FILE")
     if arguments.ranks:
         from smdistributed.dataparallel.command import local_ranks
 
         values = {"--output": output, "--largest": arguments.largest, "--rounds": arguments.rounds}
         options = [str(word) for option in values.items() for word in option]
         return local_ranks.run(arguments.ranks, ["tune", *options])
-    if "RANK" not in os.environ:
-        sys.stderr.write("smddp tune: no rank environment: start it by mpirun or torchrun, or give --ranks N\n")
-        return 2
+    problem = _rank_problem(os.environ, ("RANK", "WORLD_SIZE") if arguments.store else _RANK_VARIABLES)
+    if problem:
+        return _wrong_usage(problem)
     from smdistributed.dataparallel.command import tune
 
-    tune.run(output, arguments.largest, arguments.rounds, arguments.store)
-    return 0
+    return tune.run(output, arguments.largest, arguments.rounds, arguments.store)
+
+
+def _wrong_usage(problem: str) -> int:
+    sys.stderr.write(f"smddp tune: {problem}\n")
+    return 2
+
+
+def _rank_problem(environ: Mapping[str, str], names: Sequence[str]) -> str:
+    """What keeps the ranks from meeting, as far as this rank's variables say; empty if nothing does."""
+    if not environ.get("RANK"):
+        return "no rank environment: start it by mpirun or torchrun, or give --ranks N"
+    missing = [name for name in names if not environ.get(name)]
+    if missing:
+        return f"RANK is set and {', '.join(missing)} not: start it by mpirun or torchrun, or give --ranks N"
+    for name in names:
+        if name != "MASTER_ADDR" and not is_whole_number(environ[name]):
+            return f"{name}={environ[name]}: expected a whole number"
+    if int(environ["RANK"]) >= int(environ["WORLD_SIZE"]):
+        return f"RANK={environ['RANK']}: expected less than WORLD_SIZE={environ['WORLD_SIZE']}"
+    return ""
 
 
 if __name__ == "__main__":

@@ -6,16 +6,34 @@ import json
 import os
 import platform
 import shutil
+import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from smdistributed.dataparallel import _C, tuning
-from smdistributed.dataparallel.exceptions import SMDDPError
+from smdistributed.dataparallel import tuning
+from smdistributed.dataparallel.compiled import _C
+from smdistributed.dataparallel.exceptions import SMDDPError, SMDDPUsageError
 from smdistributed.dataparallel.rank_environment import rank_environment
 from smdistributed.dataparallel.torch import torch_smddp
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Each rank's own, so not among those of the compiled part, which are rank 0's.
+_OWN_SETTINGS = (
+    "SMDDP_CPUS",
+    "SMDDP_FLIGHT_RECORDER",
+    "SMDDP_FLIGHT_RECORDER_DIR",
+    "SMDDP_HOST_ID",
+    "SMDDP_INIT_TIMEOUT",
+    "SMDDP_JOB_SECRET",
+    "SMDDP_JOB_SECRET_FILE",
+    "SMDDP_SOCKET_IFNAME",
+    "SMDDP_STATS_FILE",
+    "SMDDP_TUNE_FILE",
+)
 _CACHES = Path("/sys/devices/system/cpu")
 
 
@@ -27,12 +45,14 @@ def as_json() -> str:
 def as_text() -> str:
     """One line a fact; lists indented under their name."""
     lines: list[str] = []
-    for name, value in facts().items():
+    found = facts()
+    width = max(map(len, found)) + 2
+    for name, value in found.items():
         if isinstance(value, dict):
             lines.append(name)
             lines += [f"  {key} = {item}" for key, item in value.items()]
         else:
-            lines.append(f"{name:<16}{value}")
+            lines.append(f"{name:<{width}}{value}")
     return "\n".join(lines) + "\n"
 
 
@@ -44,6 +64,7 @@ def facts() -> dict[str, Any]:
         for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
         if name in environment
     }
+    measured, complaint = _measured(environment)
     shared = shutil.disk_usage("/dev/shm")
     return {
         "smddp": _C.__version__,
@@ -60,8 +81,8 @@ def facts() -> dict[str, Any]:
         "/dev/shm": f"{shared.free >> 20} MiB free of {shared.total >> 20} MiB",
         "interfaces": interfaces(),
         "rank": ranks or "none: not started by a launcher",
-        "settings": {name: f"{value} ({_origin(name)})" for name, value in _C.settings().items()},
-        "tuning table": _table(),
+        "settings": settings(measured),
+        "tuning table": _table(complaint),
     }
 
 
@@ -90,18 +111,56 @@ def interfaces() -> dict[str, str]:
     }
 
 
-def _origin(name: str) -> str:
-    return "environment" if os.environ.get(name) else "default"
+def settings(measured: Mapping[str, str]) -> dict[str, str]:
+    """Values with where each is from: the environment wins over the table, the table over the default.
+
+    Args:
+        measured: what the table has for this topology.
+    """
+    set_here = {name for name, value in os.environ.items() if name.startswith("SMDDP_") and value}
+    known = _C.settings()
+    found: dict[str, str] = {}
+    for name in sorted({*known, *set_here}):
+        if name not in known:
+            found[name] = _own_setting(name)
+        elif name in set_here:
+            found[name] = f"{known[name]} (environment)"
+        elif name in measured:
+            found[name] = f"{measured[name]} (table)"
+        else:
+            found[name] = f"{known[name]} (default)"
+    return found
 
 
-def _table() -> str:
+def _own_setting(name: str) -> str:
+    if name not in _OWN_SETTINGS:
+        return "no such setting"  # no value either: a mistyped name may be a secret's
+    value = "(not shown)" if name == "SMDDP_JOB_SECRET" else os.environ[name]
+    return f"{value} (environment)"
+
+
+def _measured(environment: Mapping[str, str]) -> tuple[dict[str, str], str]:
+    """What the table has for the ranks of this environment, and what a group would complain of in it."""
+    size = environment.get("WORLD_SIZE", "")
+    ranks = range(int(size)) if tuning.is_whole_number(size) else range(0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            found = tuning.settings_for(tuning.topology_key(ranks, environment), environment, _C.settings())
+        except SMDDPUsageError as error:
+            return {}, str(error)
+    return found, str(caught[0].message) if caught else ""
+
+
+def _table(complaint: str) -> str:
     path, named = tuning.table_path(os.environ)
-    if not named and not path.exists():
+    if path is None:
+        return f"none (SMDDP_TUNE_FILE={tuning.NO_TABLE})"
+    if not named and not tuning.exists(path):
         return f"none ({path} does not exist)"
-    try:
-        return f"{path}: {', '.join(sorted(tuning.load(path))) or 'empty'}"
-    except SMDDPError as error:
-        return str(error)
+    if complaint:
+        return complaint.replace("smddp: ", "", 1)
+    return f"{path}: {', '.join(sorted(tuning.load(path))) or 'empty'}"
 
 
 def _word(path: Path) -> str:

@@ -3,25 +3,51 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _NAMES = ("RANK", "LOCAL_RANK", "SMDATAPARALLEL_LOCAL_RANK")
+# A shell's code for a command that SIGTERM ended.
+_TERMINATED = 128 + signal.SIGTERM
 
 
 def run(ranks: int, arguments: list[str]) -> int:
-    """Run ``smddp ARGUMENTS`` as ``ranks`` ranks that meet in a file; the exit code is 1 if any failed, else 0."""
-    with tempfile.TemporaryDirectory(prefix="smddp-") as folder:
+    """Run ``smddp ARGUMENTS`` as ``ranks`` ranks that meet in a file; the exit code is 1 if any failed, else 0.
+
+    SIGTERM ends the ranks, removes their folder, and exits with 143.
+    """
+    with _told_of_sigterm() as signals, tempfile.TemporaryDirectory(prefix="smddp-") as folder:
         command = [sys.executable, "-m", "smdistributed.dataparallel.command", *arguments, "--store", f"{folder}/store"]
-        processes = [subprocess.Popen(command, env=_environment(rank, ranks)) for rank in range(ranks)]
+        processes: list[subprocess.Popen[bytes]] = []
         try:
-            return _wait(processes)
+            for rank in range(ranks):
+                processes.append(subprocess.Popen(command, env=_environment(rank, ranks)))
+            return _wait(processes, signals)
         finally:
             for process in processes:
                 process.kill()
                 process.wait()
+
+
+@contextmanager
+def _told_of_sigterm() -> Iterator[list[int]]:
+    """The list fills as SIGTERM comes. Raised in the handler, an exit could come between a rank's start and its entry
+    in the list of those to end, or in the midst of ending them.
+    """
+    signals: list[int] = []
+    previous = signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))
+    try:
+        yield signals
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if previous is None else previous)
 
 
 def _environment(rank: int, ranks: int) -> dict[str, str]:
@@ -31,9 +57,11 @@ def _environment(rank: int, ranks: int) -> dict[str, str]:
     return {"OMP_NUM_THREADS": "1", **os.environ, **own, **sizes, "GROUP_RANK": "0"}
 
 
-def _wait(processes: list[subprocess.Popen[bytes]]) -> int:
+def _wait(processes: list[subprocess.Popen[bytes]], signals: list[int]) -> int:
     """One that fails leaves the others waiting for it: their end is the caller's to bring about."""
     while True:
+        if signals:
+            raise SystemExit(_TERMINATED)
         codes = [process.poll() for process in processes]
         failed = [code for code in codes if code]
         if failed:

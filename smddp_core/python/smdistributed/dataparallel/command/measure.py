@@ -40,7 +40,7 @@ class Measurement:
 
     def in_words(self) -> str:
         """``64 KiB 12.1 us, 1 MiB 90.3 us``."""
-        return ", ".join(f"{_size(size)} {value * 1e6:.1f} us" for size, value in self.seconds.items())
+        return ", ".join(f"{in_words(size)} {value * 1e6:.1f} us" for size, value in self.seconds.items())
 
 
 def measure(
@@ -106,5 +106,6 @@ def _slowest_seconds(group: Any, tensor: torch.Tensor, repeats: int) -> float:
     return seconds.item()
 
 
-def _size(count: int) -> str:
+def in_words(count: int) -> str:
+    """Bytes, as ``64 KiB`` or ``1 MiB``."""
     return f"{count >> 20} MiB" if count >= 1 << 20 else f"{count >> 10} KiB"

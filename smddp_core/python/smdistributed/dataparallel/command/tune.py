@@ -10,15 +10,16 @@ from __future__ import annotations
 import datetime
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
-from smdistributed.dataparallel import _C, tuning
-from smdistributed.dataparallel.command.measure import Measurement, measure
+from smdistributed.dataparallel import tuning
+from smdistributed.dataparallel.command.measure import Measurement, in_words, measure
 from smdistributed.dataparallel.command.tunables import TUNABLES, Tunable
-from smdistributed.dataparallel.exceptions import SMDDPUsageError
+from smdistributed.dataparallel.compiled import _C
+from smdistributed.dataparallel.exceptions import SMDDPError, SMDDPUsageError
 from smdistributed.dataparallel.torch import torch_smddp
 
 if TYPE_CHECKING:
@@ -27,10 +28,11 @@ if TYPE_CHECKING:
 # How much less time a value must take, on the average of the sizes, to be preferred to the default.
 _GAIN = 0.03
 _OVERVIEW_SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20)
+_Value = TypeVar("_Value")
 
 
-def run(output: Path, largest: int, rounds: int, store: str | None) -> None:
-    """Measure with the other ranks; rank 0 writes the table ``output``.
+def run(output: Path, largest: int, rounds: int, store: str | None) -> int:
+    """Measure with the other ranks; rank 0 writes the table ``output``. The exit code, the same on every rank.
 
     Args:
         output: the table; what it says of other topologies stays.
@@ -39,25 +41,27 @@ def run(output: Path, largest: int, rounds: int, store: str | None) -> None:
         store: file where the ranks meet; None for the launcher's env:// rendezvous.
 
     Raises:
-        SMDDPUsageError: hosts have different numbers of ranks; the table cannot be read or written.
+        SMDDPError: the ranks do not meet, or one of them is lost.
     """
     # What an earlier run found must not stand in for the defaults.
     os.environ["SMDDP_TUNE_FILE"] = tuning.NO_TABLE
     _init(store)
-    key = tuning.topology_key(range(dist.get_world_size()), os.environ)
-    if key is None:
-        raise SMDDPUsageError("smddp tune: hosts with different numbers of ranks are not supported (LOCAL_WORLD_SIZE)")
-    if dist.get_rank() == 0 and output.exists():
-        tuning.load(output)
+    key, refusal = _agree(_prepare(output) if dist.get_rank() == 0 else ("", ""))
+    if refusal:
+        dist.barrier()
+        dist.destroy_process_group()
+        return 1
     _say(f"smddp {_C.__version__}, {key} (hosts x ranks a host), {torch_smddp.path()}")
     chosen, measured = _descend(_tunables(key), largest, rounds)
     sizes = tuple(size for size in _OVERVIEW_SIZES if size <= largest)
     overview = measure([{}, chosen], sizes, rounds, _progress("default and tuned")) if chosen else []
     if dist.get_rank() == 0:
         tuning.save(output, key, _entry(chosen, measured, overview))
-        _say(f"{output}: {key}: {_in_words(chosen) or 'the defaults are the best here'}")
+        found = "the defaults are the best here" if measured else "nothing was measured, so the defaults stay"
+        _say(f"{output}: {key}: {_in_words(chosen) or found}")
     dist.barrier()
     dist.destroy_process_group()
+    return 0
 
 
 def best(measurement: list[Measurement], default: dict[str, str]) -> dict[str, str]:
@@ -70,11 +74,33 @@ def best(measurement: list[Measurement], default: dict[str, str]) -> dict[str, s
 
 
 def _init(store: str | None) -> None:
-    if store is None:
-        dist.init_process_group("smddp")
-        return
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    dist.init_process_group("smddp", f"file://{store}", rank=rank, world_size=size)
+    where: dict[str, Any] = {}  # torch itself knows where a launcher's ranks meet
+    if store:
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        where = {"init_method": f"file://{store}", "rank": rank, "world_size": size}
+    try:
+        dist.init_process_group("smddp", **where)
+    except SMDDPError:
+        raise
+    except (RuntimeError, ValueError) as error:  # of torch's store; below its first line is a C++ stack
+        raise SMDDPError(f"smddp: the ranks did not meet: {(str(error).splitlines() or [''])[0]}") from error
+
+
+def _prepare(output: Path) -> tuple[str, str]:
+    """On rank 0: the topology, and what is in the way of measuring it, if anything.
+
+    Said before the others know: they end without a word, and whoever started the ranks may then end this one too.
+    """
+    key = tuning.topology_key(range(dist.get_world_size()), os.environ) or ""
+    refusal = "" if key else "smddp: hosts with different numbers of ranks are not supported (LOCAL_WORLD_SIZE)"
+    if key:
+        try:
+            tuning.check_output(output)
+        except SMDDPUsageError as error:
+            refusal = str(error)
+    if refusal:
+        _say(refusal)
+    return key, refusal
 
 
 def _tunables(key: str) -> list[Tunable]:
@@ -97,7 +123,11 @@ def _descend(tunables: list[Tunable], largest: int, rounds: int) -> tuple[dict[s
         title = f"[{index + 1}/{len(tunables)}]"
         values = sorted({*tunable.values, defaults[tunable.name]}, key=_order)
         candidates = [{**chosen, tunable.name: value} for value in values]
-        sizes = tuple(size for size in tunable.sizes if size <= largest) or tunable.sizes[:1]
+        sizes = tuple(size for size in tunable.sizes if size <= largest)
+        if not sizes:
+            least = in_words(min(tunable.sizes))
+            _say(f"{title} {tunable.name}: matters from {least}, more than --largest, so not tuned")
+            continue
         results = measure(candidates, sizes, rounds, _progress(title))
         measured += [one.as_json() for one in results]
         value = _agree(best(results, {**chosen, tunable.name: defaults[tunable.name]})[tunable.name])
@@ -108,11 +138,11 @@ def _descend(tunables: list[Tunable], largest: int, rounds: int) -> tuple[dict[s
 
 
 def _order(value: str) -> tuple[int, str]:
-    return (int(value), "") if value.isdigit() else (0, value)
+    return (int(value), "") if tuning.is_whole_number(value) else (0, value)
 
 
-def _agree(value: str) -> str:
-    """Rank 0's choice; the others saw the same times, but need not rely on it."""
+def _agree(value: _Value) -> _Value:
+    """Rank 0's value. Where it chooses by times, the others saw the same ones, but need not rely on it."""
     values = [value]
     dist.broadcast_object_list(values, 0)
     return values[0]

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-from smdistributed.dataparallel import _C
+from smdistributed.dataparallel.compiled import _C
 
 __all__ = ["fallbacks"]
 

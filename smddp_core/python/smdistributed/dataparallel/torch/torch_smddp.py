@@ -22,15 +22,9 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
 from smdistributed.dataparallel import farewell, placement, tuning
+from smdistributed.dataparallel.compiled import _C
+from smdistributed.dataparallel.exceptions import SMDDPUsageError
 from smdistributed.dataparallel.rank_environment import rank_environment
-
-try:
-    from smdistributed.dataparallel import _C
-except ImportError as error:
-    raise ImportError(
-        f"smddp's compiled part does not load with torch {torch.__version__}: it is built for one torch release; "
-        f"build the wheel again with this torch installed ({error})"
-    ) from error
 
 __all__ = ["abort", "communication_cpus", "flight_recorder", "path", "stats"]
 
@@ -134,7 +128,13 @@ def _stop_after_threads() -> None:
 def _make(store: c10d.Store, rank: int, size: int, timeout: timedelta, name: str, ranks: Sequence[int]) -> c10d.Backend:
     seconds = timeout.total_seconds()
     _stop_with_child()
-    return _C.create(store, rank, size, seconds, name, _settings(rank, ranks), list(ranks))
+    refusal = ""
+    try:
+        settings = _settings(rank, ranks)
+    except SMDDPUsageError as error:
+        # Raised here, it would leave the others waiting for this rank.
+        settings, refusal = {}, str(error).replace("smddp: ", "", 1)
+    return _C.create(store, rank, size, seconds, name, settings, list(ranks), refusal)
 
 
 def _create(options: c10d._DistributedBackendOptions, _backend_options: object) -> c10d.Backend:
@@ -160,10 +160,6 @@ def _register() -> None:
         register("smddp", _create_before_1_13, **devices)
 
 
-def _same_release(built_for: str, running: str) -> bool:
-    return built_for.split(".")[:2] == running.split(".")[:2]
-
-
 def _mark_steps() -> None:
     """Tell `shoal report` of this rank's steps, where `train` measures the job: then it has made this folder."""
     folder = os.path.join(os.environ.get("SM_OUTPUT_DIR", "/opt/ml/output"), "profiler", "steps")  # noqa: PTH118
@@ -173,12 +169,6 @@ def _mark_steps() -> None:
     with contextlib.suppress(Exception):
         importlib.import_module("shoal_entrypoint.marks").watch(_C.totals)
 
-
-# A binary of another release may load and crash later: c10d's classes change from one to the next.
-if not _same_release(_C.torch_version, torch.__version__):
-    raise ImportError(
-        f"smddp was built for torch {_C.torch_version}, this is {torch.__version__}: build the wheel again"
-    )
 
 atexit.register(lambda: _C.stop_all(farewell.reason()))
 os.environ.update(rank_environment(os.environ))
