@@ -15,7 +15,6 @@ import torch.distributed as dist
 from smdistributed.dataparallel import exceptions
 from torch._C import _distributed_c10d
 
-
 c10d: Any = _distributed_c10d
 
 
