@@ -22,7 +22,7 @@ _EFFECT = re.compile(
     r"|remote process exited or there was a network error|Error: failed to recv, got 0 bytes",
     re.IGNORECASE,
 )
-_NAMED = re.compile(r"\brank (\d+) on \S+ (?:\(\S+\) )?closed its connection")
+_NAMED = re.compile(r"\brank (\d+) (?:\(\d+ in its group\) )?on \S+ (?:\(\S+\) )?closed its connection")
 # Nor is what the end of a job does to those that are left.
 _ENDED = re.compile(r"KeyboardInterrupt|SystemExit|is killed by signal")
 # torch's own log lines: E1120 14:22:28.000000 77 torch/...
