@@ -61,6 +61,7 @@ std::string Rendezvous::root() {
   for (;;) {
     std::string text = get(kRoot, 0);
     if (text != kTaken) return text;
+    check();
     if (deadline_.passed()) throw_absent(0);
     std::this_thread::sleep_for(kNap);
   }
