@@ -6,6 +6,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "half_types.hpp"
 #include "kernel/reduce.hpp"
 #include "ranks.hpp"
 
@@ -65,15 +66,11 @@ Buffer pattern(DType type, std::size_t count, int seed) {
         put(static_cast<double>(value));
         break;
       case DType::f16:
-        put(static_cast<_Float16>(static_cast<float>(value)));
+        put(f16_of(static_cast<float>(value)));
         break;
-      case DType::bf16: {
-        const auto wide = static_cast<float>(value);
-        std::uint32_t bits;
-        std::memcpy(&bits, &wide, sizeof(bits));
-        put(static_cast<std::uint16_t>(bits >> 16));
+      case DType::bf16:
+        put(bf16_of(static_cast<float>(value)));
         break;
-      }
       case DType::u8:
       case DType::i8:
       case DType::bytes:
@@ -265,9 +262,9 @@ TEST(Determinism, SameBitsForAnyChunkAndPath) {
 // 2052.
 TEST(Determinism, HierarchyRoundsHalfPrecisionOnce) {
   run_ranks({"a", "a", "b", "b"}, [](Communicator& group, int rank) {
-    std::vector<_Float16> data(3000, static_cast<_Float16>(rank == 0 ? 2048.F : 1.F));
+    std::vector<std::uint16_t> data(3000, f16_of(rank == 0 ? 2048.F : 1.F));
     group.all_reduce(data.data(), data.data(), data.size(), DType::f16, ReduceOp::sum, kTimeout);
-    for (const _Float16 sum : data) ASSERT_EQ(static_cast<float>(sum), 2052.F);
+    for (const std::uint16_t sum : data) ASSERT_EQ(float_of_f16(sum), 2052.F);
   });
 }
 

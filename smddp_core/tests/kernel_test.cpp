@@ -8,6 +8,8 @@
 #include <random>
 #include <string>
 
+#include "half_types.hpp"
+#include "kernel/cpu_features.hpp"
 #include "kernel/kernel_table.hpp"
 #include "kernel/reduce.hpp"
 #include "smddp/errors.hpp"
@@ -15,18 +17,10 @@
 namespace smddp {
 namespace {
 
-std::uint16_t bf16_of(float value) {
-  std::uint32_t bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  return static_cast<std::uint16_t>(bits >> 16);
-}
-
-float float_of_bf16(std::uint16_t value) {
-  const std::uint32_t bits = static_cast<std::uint32_t>(value) << 16;
-  float result;
-  std::memcpy(&result, &bits, sizeof(result));
-  return result;
-}
+using testing::bf16_of;
+using testing::f16_of;
+using testing::float_of_bf16;
+using testing::float_of_f16;
 
 template <class T>
 std::vector<T> reduced(std::vector<std::vector<T>> sources, Reduction reduction) {
@@ -175,12 +169,57 @@ TEST(Kernel, Bfloat16RoundsOnce) {
 }
 
 TEST(Kernel, Float16RoundsOnceToNearestEven) {
-  const std::vector<std::vector<_Float16>> in{
-      {static_cast<_Float16>(2048.F)}, {static_cast<_Float16>(1.F)}, {static_cast<_Float16>(2.F)}};
-  const auto result = reduced<_Float16>(in, {ReduceOp::sum, DType::f16, DType::f16, 1});
+  const auto result =
+      reduced<std::uint16_t>({{f16_of(2048)}, {f16_of(1)}, {f16_of(2)}}, {ReduceOp::sum, DType::f16, DType::f16, 1});
   // 2051 lies between 2050 and 2052: even mantissa wins. Rounding at each step would give 2050.
-  EXPECT_EQ(static_cast<float>(result[0]), 2052.F);
+  EXPECT_EQ(float_of_f16(result[0]), 2052.F);
 }
+
+#ifdef __FLT16_MANT_DIG__  // the compiler has _Float16: GCC from 12 on
+template <class To, class From>
+std::vector<To> converted(const std::vector<From>& in, Kernel kernel) {
+  std::vector<To> out(in.size());
+  const void* source = in.data();
+  kernel(out.data(), &source, 1, in.size(), 1);
+  return out;
+}
+
+std::uint32_t bits_of(float value) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+// Every float16, and for each pattern of a float32's upper bits the ends and the middles between two float16.
+TEST(Kernel, Float16IsConvertedAsTheCompilerDoes) {
+  std::vector<_Float16> halves(0x10000);
+  for (std::uint32_t bits = 0; bits < halves.size(); ++bits) std::memcpy(&halves[bits], &bits, sizeof(_Float16));
+  std::vector<float> floats;
+  for (std::uint32_t upper = 0; upper < 0x10000; ++upper)
+    for (const std::uint32_t lower : {0x0u, 0x1u, 0xFFFu, 0x1000u, 0x1001u, 0x2000u, 0x3000u, 0x7FFFu, 0x8000u, 0x8001u,
+                                      0xEFFFu, 0xF000u, 0xF001u, 0xFFFFu}) {
+      const std::uint32_t bits = upper << 16 | lower;
+      floats.emplace_back();
+      std::memcpy(&floats.back(), &bits, sizeof(bits));
+    }
+  std::vector<std::uint32_t> wide(halves.size());
+  for (std::size_t i = 0; i < halves.size(); ++i) wide[i] = bits_of(static_cast<float>(halves[i]));
+  std::vector<std::uint16_t> narrow(floats.size());
+  for (std::size_t i = 0; i < floats.size(); ++i) {
+    const _Float16 half = static_cast<_Float16>(floats[i]);
+    std::memcpy(&narrow[i], &half, sizeof(half));
+  }
+  std::vector<std::pair<const char*, Kernel (*)(DType, DType, ReduceOp)>> sets{{"baseline", baseline::find}};
+#ifdef SMDDP_X86_LEVELS
+  if (has_x86_64_v3()) sets.emplace_back("x86_64_v3", x86_64_v3::find);
+  if (has_x86_64_v4()) sets.emplace_back("x86_64_v4", x86_64_v4::find);
+#endif
+  for (const auto& [name, find] : sets) {
+    EXPECT_EQ(converted<std::uint32_t>(halves, find(DType::f16, DType::f32, ReduceOp::sum)), wide) << name;
+    EXPECT_EQ(converted<std::uint16_t>(floats, find(DType::f32, DType::f16, ReduceOp::sum)), narrow) << name;
+  }
+}
+#endif
 
 TEST(Kernel, Bfloat16KeepsNanAndInfinity) {
   const float infinity = std::numeric_limits<float>::infinity();
@@ -350,16 +389,15 @@ TEST(Kernel, InstructionSetsAgree) {
     make_nans_alike(out, type);
     return out;
   };
-  __builtin_cpu_init();
   for (const DType type : kArithmetic)
     for (const ReduceOp op : kReductions)
       for (int n = 1; n <= static_cast<int>(sources.size()) && baseline::find(type, type, op); ++n) {
         const std::string what = std::string(name_of(type)) + " " + name_of(op) + " of " + std::to_string(n);
         const auto expected = run(baseline::find, type, op, n);
-        if (__builtin_cpu_supports("x86-64-v3")) {
+        if (has_x86_64_v3()) {
           EXPECT_EQ(run(x86_64_v3::find, type, op, n), expected) << what;
         }
-        if (__builtin_cpu_supports("x86-64-v4")) {
+        if (has_x86_64_v4()) {
           EXPECT_EQ(run(x86_64_v4::find, type, op, n), expected) << what;
         }
       }
@@ -374,13 +412,12 @@ TEST(Kernel, InstructionSetsRoundAlike) {
     code.insert(code.end(), left.begin(), left.end());
     return code;
   };
-  __builtin_cpu_init();
   for (const DType type : {DType::f16, DType::bf16}) {
     const auto expected = run(baseline::find_round, type);
-    if (__builtin_cpu_supports("x86-64-v3")) {
+    if (has_x86_64_v3()) {
       EXPECT_EQ(run(x86_64_v3::find_round, type), expected) << name_of(type);
     }
-    if (__builtin_cpu_supports("x86-64-v4")) {
+    if (has_x86_64_v4()) {
       EXPECT_EQ(run(x86_64_v4::find_round, type), expected) << name_of(type);
     }
   }

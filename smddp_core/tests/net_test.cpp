@@ -11,6 +11,7 @@
 
 #include "collective/wire_format.hpp"
 #include "float_sums.hpp"
+#include "half_types.hpp"
 #include "ranks.hpp"
 
 namespace smddp::testing {
@@ -162,9 +163,9 @@ TEST(Hierarchy, ManyBlocksInFlight) {
       for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<double>(i) + rank;
       group.all_reduce(data.data(), data.data(), data.size(), DType::f64, ReduceOp::avg, kTimeout);
       for (std::size_t i = 0; i < data.size(); ++i) ASSERT_EQ(data[i], static_cast<double>(i) + 2.5);
-      std::vector<_Float16> half(100'003, static_cast<_Float16>(static_cast<float>(rank)));
+      std::vector<std::uint16_t> half(100'003, f16_of(static_cast<float>(rank)));
       group.all_reduce(half.data(), half.data(), half.size(), DType::f16, ReduceOp::sum, kTimeout);
-      for (const _Float16 value : half) ASSERT_EQ(static_cast<float>(value), 15.F);
+      for (const std::uint16_t value : half) ASSERT_EQ(float_of_f16(value), 15.F);
     }
   });
 }

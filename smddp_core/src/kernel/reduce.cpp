@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kernel/cpu_features.hpp"
 #include "kernel/kernel_table.hpp"
 #include "memory.hpp"
 #include "smddp/errors.hpp"
@@ -23,9 +24,8 @@ struct Kernels {
 
 Kernels for_this_machine() {
 #ifdef SMDDP_X86_LEVELS
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("x86-64-v4")) return {x86_64_v4::find, x86_64_v4::find_both, x86_64_v4::find_round};
-  if (__builtin_cpu_supports("x86-64-v3")) return {x86_64_v3::find, x86_64_v3::find_both, x86_64_v3::find_round};
+  if (has_x86_64_v4()) return {x86_64_v4::find, x86_64_v4::find_both, x86_64_v4::find_round};
+  if (has_x86_64_v3()) return {x86_64_v3::find, x86_64_v3::find_both, x86_64_v3::find_round};
 #endif
   return {baseline::find, baseline::find_both, baseline::find_round};
 }
