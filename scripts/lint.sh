@@ -24,7 +24,7 @@ check env MYPYPATH=tests/shoal/job:tests/shoal/serve:tests/sdk/programs mypy --n
 check env MYPYPATH=smddp_core/python mypy --no-error-summary --explicit-package-bases smddp_core/python
 check env MYPYPATH=modelparallel/python mypy --no-error-summary --explicit-package-bases modelparallel/python
 # What these tests define (modules, step functions) torch types loosely, or not at all.
-check env MYPYPATH=modelparallel/python mypy --no-error-summary --allow-untyped-calls --allow-untyped-decorators --no-warn-return-any \
+check env MYPYPATH=modelparallel/python:tests/forking mypy --no-error-summary --allow-untyped-calls --allow-untyped-decorators --no-warn-return-any \
     --no-warn-unused-ignores --disable-error-code=misc --disable-error-code=union-attr tests/modelparallel
 check env MYPYPATH=entrypoint/src mypy --no-error-summary tests/entrypoint
 check env MYPYPATH=benchmarks:tests/sdk mypy --no-error-summary tests/benchmarks

@@ -117,6 +117,9 @@ Backend::~Backend() {
   stop(why_it_leaves());
   if (birthplace_.here()) {
     if (communicator_->failed()) drop_in_background(std::move(fallback_));
+    // Not as a member's end, which holds the interpreter again: their threads may need it to drop their last work.
+    fallback_.reset();
+    device_fallback_.reset();
     return;
   }
   // In the child of a fork the others' threads do not exist, and their destructors would wait for them.

@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 REQUIREMENTS = HERE.parents[1] / "requirements" / "clients.txt"
 NO_NETWORK = ("Temporary failure in name resolution", "Network is unreachable", "Name or service not known")
 # First, so that an installed copy is not tested instead.
-sys.path[:0] = [str(HERE.parents[1] / "modelparallel" / "python"), str(HERE)]
+sys.path[:0] = [str(HERE.parents[1] / "modelparallel" / "python"), str(HERE), str(HERE.parent / "forking")]
 
 
 @pytest.fixture(scope="session")

@@ -40,7 +40,8 @@ Process = Union["subprocess.Popen[bytes]", ForkedRank]
 
 @functools.cache
 def _zygote() -> Zygote:
-    return Zygote(clean_environment())
+    # An optimizer's first step imports torch._dynamo, for a second.
+    return Zygote(clean_environment(), ["smdistributed.modelparallel.torch", "torch._dynamo"])
 
 
 @dataclass(frozen=True)

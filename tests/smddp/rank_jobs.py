@@ -1,19 +1,27 @@
-"""Runs a worker script as several ranks, each its own process, and never longer than it may take."""
+"""Runs a worker script as several ranks, each its own process, and never longer than it may take.
+
+A rank is forked from a process that has torch already, where nothing about it can tell: importing torch took most of
+the time of these tests.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import random
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
+
+from forked import ForkedRank, Zygote
 
 WORKERS = Path(__file__).parent / "workers"
 # Whose torch and smddp the ranks use: torch_releases.py names that of another environment.
@@ -32,6 +40,14 @@ _FOREIGN = (
     "MASTER_",
     "TORCHELASTIC_",
 )
+# Read when ranks ask for them. Others (of torch, OpenMP, Python) are read while torch is imported or before.
+_LATE = ("SMDDP_", "SM_", "SMDATAPARALLEL_", "GLOO_", "MASTER_")
+Process = Union["subprocess.Popen[bytes]", ForkedRank]
+
+
+@functools.cache
+def _zygote() -> Zygote:
+    return Zygote(clean_environment(), ["numpy", "torch", "torch.distributed", "torch._dynamo"])
 
 
 @dataclass(frozen=True)
@@ -105,32 +121,41 @@ def run_ranks(
         "MASTER_PORT": str(free_port()),
     }
     common |= dict(env or {})
+    # Whoever runs these tests for another torch has it in another Python.
+    forks = sys.executable == PYTHON and all(name.startswith(_LATE) for name in env or {})
     start = time.monotonic()
-    processes = []
-    for rank in range(size):
-        own = common | place(rank, hosts or "a" * size)
-        if hosts:
-            own["SMDDP_HOST_ID"] = hosts[rank]
-        command = [*prefix(rank), PYTHON, str(WORKERS / f"{worker}.py"), *arguments]
-        processes.append(
-            subprocess.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        )
-    results = []
-    hung = []
-    for rank in [*(r for r in range(size) if r not in stopped), *stopped]:
-        process = processes[rank]
-        if rank in stopped:
-            process.kill()
-        try:
-            output, _ = process.communicate(timeout=max(limit - (time.monotonic() - start), 0.1))
-        except subprocess.TimeoutExpired:
-            hung.append(rank)
-            process.kill()
-            output, _ = process.communicate()
-        results.append(Rank(rank, process.returncode, output, time.monotonic() - start))
+    with tempfile.TemporaryDirectory(prefix="ranks-") as folder:
+        processes = []
+        for rank in range(size):
+            own = common | place(rank, hosts or "a" * size)
+            if hosts:
+                own["SMDDP_HOST_ID"] = hosts[rank]
+            command = [str(WORKERS / f"{worker}.py"), *arguments]
+            processes.append(_start([*prefix(rank)], command, own, Path(folder) / str(rank), forks))
+        results = []
+        hung = []
+        for rank in [*(r for r in range(size) if r not in stopped), *stopped]:
+            if rank in stopped:
+                processes[rank].kill()
+            try:
+                code = processes[rank].wait(timeout=max(limit - (time.monotonic() - start), 0.1))
+            except subprocess.TimeoutExpired:
+                hung.append(rank)
+                processes[rank].kill()
+                code = processes[rank].wait()
+            output = (Path(folder) / str(rank)).read_text(errors="replace")
+            results.append(Rank(rank, code, output, time.monotonic() - start))
     results.sort(key=lambda one: one.rank)
     story = "\n".join(f"--- rank {one.rank}: exit {one.returncode}\n{one.output}" for one in results)
     assert not hung, f"ranks {hung} were still running after {limit} s\n{story}"
     failed = [one.rank for one in results if one.returncode != 0 and one.rank not in may_fail]
     assert not failed, f"ranks {failed} failed\n{story}"
     return results
+
+
+def _start(prefix: list[str], command: list[str], env: Mapping[str, str], output: Path, forks: bool) -> Process:
+    if forks and not prefix:
+        return _zygote().start(command, env, output, output)
+    # A file and not a pipe: a rank must never wait for this process to read.
+    with output.open("wb") as file:
+        return subprocess.Popen([*prefix, PYTHON, *command], env=env, stdout=file, stderr=subprocess.STDOUT)

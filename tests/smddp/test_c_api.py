@@ -31,10 +31,11 @@ def run(*command: str | Path, timeout: float = 600) -> str:
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library, built from source, under a prefix that is then moved: nothing may hold on to its path."""
-    build, prefix = tmp_path_factory.mktemp("build"), tmp_path_factory.mktemp("there") / "prefix"
-    options = ("-DSMDDP_BUILD_TORCH=OFF", "-DCMAKE_INSTALL_LIBDIR=lib")
+    # Where the tests of the core have compiled all of it already (smddp_core/tests/run.sh).
+    build, prefix = CORE / "build" / "tests", tmp_path_factory.mktemp("there") / "prefix"
+    options = ("-DSMDDP_BUILD_TORCH=OFF", "-DSMDDP_BUILD_SHARED=ON", "-DCMAKE_INSTALL_LIBDIR=lib")
     run("cmake", "-S", CORE, "-B", build, "-G", "Ninja", *options)
-    run("cmake", "--build", build)
+    run("cmake", "--build", build, "--target", "smddp_shared")
     run("cmake", "--install", build, "--prefix", prefix)
     return prefix.rename(prefix.parent / "moved")
 

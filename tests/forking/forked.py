@@ -1,9 +1,12 @@
-"""The near side of zygote.py: starts a rank as a fork of it, with the face of subprocess.Popen that smp_jobs needs."""
+"""The near side of zygote.py: starts a rank as a fork of it, with the face of subprocess.Popen."""
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -15,11 +18,17 @@ HERE = Path(__file__).parent
 
 
 class Zygote:
-    """One a test session; started by the first rank."""
+    """One for a kind of ranks, for a whole test session."""
 
-    def __init__(self, env: Mapping[str, str]) -> None:
+    def __init__(self, env: Mapping[str, str], modules: Sequence[str]) -> None:
+        """`modules` are imported before any rank is forked: none may start threads or remember its process."""
+        paths = [str(HERE), *filter(None, [env.get("PYTHONPATH")])]
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "zygote.py")], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", "import zygote; zygote.serve()", *modules],
+            env={**env, "PYTHONPATH": os.pathsep.join(paths)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         self._codes: dict[int, int] = {}
         self._changed = threading.Condition()
@@ -75,3 +84,7 @@ class ForkedRank:
 
     def wait(self, timeout: float | None = None) -> int:
         return self._zygote.wait(self.pid, timeout)
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
