@@ -75,7 +75,7 @@ test-report: ## Tests of what measures jobs, and of `shoal report`: sampler, mar
 test-jobs: ## Tests of jobs alone: run, submit, serve, advise, and every example on the real image
 	@scripts/test-jobs.sh $(TEST_PACKAGES)
 
-.PHONY: matrix torch-suite torch-headers torch-releases
+.PHONY: matrix torch-suite torch-headers torch-releases old-compilers
 matrix: venv ## Build smddp for the torch and Python of every row of versions.yaml and run its collectives (ROWS=)
 	@$(VENV)/python tests/smddp/matrix.py $(ROWS)
 torch-suite: smddp ## PyTorch's own distributed tests: all that passes on gloo must pass on smddp (2, 3, 4 ranks)
@@ -84,6 +84,9 @@ torch-headers: venv ## Compile smddp's binding against the headers of every torc
 	@$(VENV)/python tests/smddp/torch_headers.py $(RELEASES)
 torch-releases: venv ## Build smddp against real releases of torch since 1.12 and test it on each (RELEASES=, gigabytes to download)
 	@$(VENV)/python tests/smddp/torch_releases.py $(RELEASES)
+
+old-compilers: venv ## Compile smddp's core with GCC 9 and 10 and test its loops (as root; COMPILERS=)
+	@tests/smddp/old_compilers.sh $(or $(COMPILERS),g++-9 g++-10)
 
 .PHONY: soak
 soak: smddp ## Run 100,000 random operations on random groups (OPERATIONS=, SEED=)

@@ -13,12 +13,13 @@ check ruff check --quiet .
 check ruff format --quiet --check .
 # One run a folder: two folders may each have a conftest.py, and mypy knows modules by name.
 for folder in shoal entrypoint/src tests/shoal/image tests/shoal/push tests/shoal/job tests/shoal/catalogue tests/shoal/advise tests/shoal/report tests/shoal/submit \
-    tests/shoal/serve tests/images tests/e2e tests/scripts tests/smddp tests/conftest.py tests/shoal/conftest.py; do
+    tests/shoal/serve tests/images tests/e2e tests/scripts tests/forking tests/conftest.py tests/shoal/conftest.py; do
     check mypy --no-error-summary "$folder"
 done
 for folder in scripts benchmarks; do
     check env MYPYPATH=modelparallel/python mypy --no-error-summary "$folder"
 done
+check env MYPYPATH=tests/forking mypy --no-error-summary tests/smddp
 check env MYPYPATH=tests/shoal/job:tests/shoal/serve:tests/sdk/programs mypy --no-error-summary tests/sdk
 # Modules named from this folder, not those of an installed copy.
 check env MYPYPATH=smddp_core/python mypy --no-error-summary --explicit-package-bases smddp_core/python

@@ -4,6 +4,8 @@
 # As root; three minutes a compiler.
 set -eu
 cd "$(dirname "$0")/../.."
+. scripts/lib.sh
+need "this check needs mmdebstrap, and only root on Debian can install it" mmdebstrap
 cmake=$(.venv/bin/python -c 'import cmake; print(cmake.CMAKE_DATA)')
 packages=$(printf '%s,' "$@")ninja-build,libgtest-dev,libgmock-dev,libfabric-dev
 set -- "$(printf '%s ' "$@")"

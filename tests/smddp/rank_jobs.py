@@ -41,13 +41,13 @@ _FOREIGN = (
     "TORCHELASTIC_",
 )
 # Read when ranks ask for them. Others (of torch, OpenMP, Python) are read while torch is imported or before.
-_LATE = ("SMDDP_", "SM_", "SMDATAPARALLEL_", "GLOO_", "MASTER_")
+_LATE = ("SMDDP_", "SM_", "SMDATAPARALLEL_", "GLOO_", "MASTER_", "PL_")
 Process = Union["subprocess.Popen[bytes]", ForkedRank]
 
 
 @functools.cache
-def _zygote() -> Zygote:
-    return Zygote(clean_environment(), ["numpy", "torch", "torch.distributed", "torch._dynamo"])
+def _zygote(*more: str) -> Zygote:
+    return Zygote(clean_environment(), ["numpy", "torch", "torch.distributed", "torch._dynamo", *more])
 
 
 @dataclass(frozen=True)
@@ -106,14 +106,15 @@ def run_ranks(
     may_fail: Sequence[int] = (),
     stopped: Sequence[int] = (),
     limit: float = 120,
+    imports: Sequence[str] = (),
     prefix: Callable[[int], Sequence[str]] = lambda rank: (),
 ) -> list[Rank]:
     """Starts `size` ranks of `workers/<worker>.py` by the env:// rendezvous and returns how they ended, in rank order.
 
-    `hosts` is one letter a rank: ranks of different letters believe to be on different hosts. `prefix` goes in front of
-    a rank's command: `ip netns exec`, to put it on one. A rank that fails and is not in `may_fail`, or is not done
-    after `limit` seconds, fails the test with the output of all. Ranks in `stopped` are killed when the
-    others have ended.
+    `hosts` is one letter a rank: ranks of different letters believe to be on different hosts. `imports`: modules that
+    take the worker long to import. `prefix` goes in front of a rank's command: `ip netns exec`, to put it on a host. A
+    rank that fails and is not in `may_fail`, or is not done after `limit` seconds, fails the test with the output of
+    all. Ranks in `stopped` are killed when the others have ended.
     """
     common = clean_environment() | {
         "WORLD_SIZE": str(size),
@@ -131,7 +132,7 @@ def run_ranks(
             if hosts:
                 own["SMDDP_HOST_ID"] = hosts[rank]
             command = [str(WORKERS / f"{worker}.py"), *arguments]
-            processes.append(_start([*prefix(rank)], command, own, Path(folder) / str(rank), forks))
+            processes.append(_start([*prefix(rank)], command, own, Path(folder) / str(rank), forks, imports))
         results = []
         hung = []
         for rank in [*(r for r in range(size) if r not in stopped), *stopped]:
@@ -153,9 +154,11 @@ def run_ranks(
     return results
 
 
-def _start(prefix: list[str], command: list[str], env: Mapping[str, str], output: Path, forks: bool) -> Process:
+def _start(
+    prefix: list[str], command: list[str], env: Mapping[str, str], output: Path, forks: bool, imports: Sequence[str]
+) -> Process:
     if forks and not prefix:
-        return _zygote().start(command, env, output, output)
+        return _zygote(*imports).start(command, env, output, output)
     # A file and not a pipe: a rank must never wait for this process to read.
     with output.open("wb") as file:
         return subprocess.Popen([*prefix, PYTHON, *command], env=env, stdout=file, stderr=subprocess.STDOUT)

@@ -11,14 +11,18 @@ from rank_jobs import Rank, run_ranks
 TOLERANCE = 1e-5
 
 
+def fit(backend: str, ranks: int, hosts: str = "") -> list[Rank]:
+    return run_ranks("lightning_fit", ranks, backend, hosts=hosts, imports=["lightning.pytorch"])
+
+
 @functools.cache
 def with_gloo(ranks: int) -> list[Rank]:
-    return run_ranks("lightning_fit", ranks, "gloo")
+    return fit("gloo", ranks)
 
 
 @pytest.mark.parametrize(("hosts", "steps"), [("aa", 24), ("aaaa", 12), ("aabb", 12)])
 def test_same_weights_as_gloo(hosts: str, steps: int) -> None:
-    ours = run_ranks("lightning_fit", len(hosts), "smddp", hosts=hosts)
+    ours = fit("smddp", len(hosts), hosts)
     gloo = with_gloo(len(hosts))
     assert {result.report["backend"] for result in ours} == {"smddp"}
     assert {result.report["backend"] for result in gloo} == {"gloo"}

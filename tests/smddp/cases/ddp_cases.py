@@ -263,7 +263,7 @@ def on_a_group_of_its_own() -> Numbers:
     group = dist.new_group()
     model = DDP(net(norm=False), process_group=group)
     result = numbers([train(model), weights(model)])
-    # gloo's end joins its threads with the interpreter locked: one that is still dropping its last work then never does.
+    # gloo's end joins its threads with the interpreter locked, where one that is dropping its last work needs it.
     del model
     time.sleep(0.2)
     dist.destroy_process_group(group)
