@@ -34,14 +34,14 @@ def serve() -> None:
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     selector = selectors.DefaultSelector()
-    selector.register(sys.stdin, selectors.EVENT_READ)
+    selector.register(sys.stdin, selectors.EVENT_READ, data=sys.stdin)
     selector.register(ended, selectors.EVENT_READ)
     alive: set[int] = set()
     _say({"ready": True})
     while True:
         for key, _ in selector.select():
-            if key.fileobj is sys.stdin:
-                line = sys.stdin.readline()
+            if key.data:
+                line = key.data.readline()
                 if not line:
                     for pid in alive:
                         os.killpg(pid, signal.SIGKILL)
