@@ -57,7 +57,7 @@ class Rank:
 
 def clean_environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in _RANKS and not name.startswith(_FOREIGN)}
-    paths = [str(SOURCES), str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(SOURCES), str(HERE), str(HERE.parent / "forking"), *filter(None, [os.environ.get("PYTHONPATH")])]
     return kept | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
 
 

@@ -23,6 +23,7 @@ def two_steps(partitions: int) -> tuple[int, bool]:
     import smdistributed.modelparallel.torch as smp
 
     smp.init({"partitions": partitions, "microbatches": 2})
+    gc.unfreeze()  # as in a process that was not forked: see forking/zygote.py
     before = gc.get_freeze_count()
     module = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     model = smp.DistributedModel(module)
