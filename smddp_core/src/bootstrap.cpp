@@ -113,8 +113,10 @@ class Bootstrap {
   static std::string record_of(int rank) { return "rank/" + std::to_string(rank); }
 
   void finish(const Socket& listener, const Root& root, Links& links) {
-    if (!options_.refusal.empty()) throw UsageError(options_.refusal);
+    // Rank 0 has met all others now; these know that it has when there is a table. Earlier, some would hear nothing.
+    if (rank() == 0) refuse();
     const Table table = exchange_records(root);
+    refuse();
     env_.adopt(table.settings, table.version);
     links.control->set_link_timeout(env_.link_timeout);
     links.env = env_;
@@ -132,6 +134,10 @@ class Bootstrap {
     agree();
     if (arena) arena->join(links.topology.local_rank, links.topology.local(), *links.control);
     build_tier(links, std::move(arena));
+  }
+
+  void refuse() const {
+    if (!options_.refusal.empty()) throw UsageError(options_.refusal);
   }
 
   RankInfo describe_myself(int port) const {

@@ -132,7 +132,7 @@ std::unique_ptr<smddp_group> create(const smddp_options& given) {
   options.size = given.size;
   options.timeout = given.timeout_ms > 0 ? milliseconds(given.timeout_ms) : kDefaultTimeout;
   if (given.name) options.name = given.name;
-  options.env = smddp::Env::from_process(settings_of(given.settings));
+  options.env = smddp::Env::from_process(settings_of(given.settings), options.refusal);
   CallbackStore store(given.store, options.name);
   auto communicator = std::make_unique<smddp::Communicator>(store, options);
   const std::string path = communicator->topology().describe();

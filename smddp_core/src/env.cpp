@@ -232,17 +232,36 @@ void apply(Env& env, const Row& row, const std::string& text, const char* origin
 
 Env Env::from_process(const Settings& given) {
   Env env;
+  env.read(given, [](const std::string&, const UsageError& error) { throw error; });
+  return env;
+}
+
+Env Env::from_process(const Settings& given, std::string& refusal) {
+  Env env;
+  env.read(given, [&](const std::string& name, const UsageError& error) {
+    if (name.rfind("SMDDP_JOB_SECRET", 0) == 0) throw error;  // without it the others do not talk to this rank
+    if (refusal.empty()) refusal = error.what();
+  });
+  return env;
+}
+
+void Env::read(const Settings& given, const Wrong& wrong) {
   for (const auto& [name, text] : given)
-    if (!find(name)) throw UsageError("smddp: " + name + "=" + text + " (given by the program): no such setting");
+    if (!find(name)) wrong(name, UsageError(name + "=" + text + " (given by the program): no such setting"));
   for (const Row& row : kRows) {
     const char* variable = std::getenv(row.name);
     const auto chosen = given.find(row.name);
-    if (variable && *variable)
-      apply(env, row, variable, "environment");
-    else if (chosen != given.end())
-      apply(env, row, chosen->second, "given by the program");
+    const Env before = *this;
+    try {
+      if (variable && *variable)
+        apply(*this, row, variable, "environment");
+      else if (chosen != given.end())
+        apply(*this, row, chosen->second, "given by the program");
+    } catch (const UsageError& error) {
+      *this = before;
+      wrong(row.name, error);
+    }
   }
-  return env;
 }
 
 std::vector<std::string> unknown_settings() {

@@ -19,6 +19,8 @@ constexpr milliseconds kLastLook{50};
 constexpr milliseconds kNap{10};
 // How long the reason of a rank that left may take to arrive.
 constexpr milliseconds kPatience{200};
+// The same, where all that is known is that the store is gone.
+constexpr milliseconds kStorePatience{1000};
 
 }  // namespace
 
@@ -40,6 +42,23 @@ void Rendezvous::check() const {
 }
 
 // The store may fail because the rank that keeps it is gone: then that is the better reason.
+void Rendezvous::throw_cause() const {
+  const Deadline until(kStorePatience);
+  do {
+    check();
+    std::this_thread::sleep_for(kNap);
+  } while (!until.passed());
+}
+
+void Rendezvous::set(const std::string& key, const std::string& value) {
+  try {
+    store_.set(prefix_ + key, value);
+  } catch (const Error&) {
+    throw_cause();
+    throw;
+  }
+}
+
 bool Rendezvous::try_get(const std::string& key, milliseconds patience, std::string& value) {
   try {
     value = store_.get(prefix_ + key, patience);
@@ -47,11 +66,7 @@ bool Rendezvous::try_get(const std::string& key, milliseconds patience, std::str
   } catch (const TimeoutError&) {
     return false;
   } catch (const Error&) {
-    const Deadline until(kPatience);
-    do {
-      check();
-      std::this_thread::sleep_for(kNap);
-    } while (!until.passed());
+    throw_cause();
     throw;
   }
 }

@@ -44,7 +44,8 @@ class Rendezvous {
   /// From now on keys are those of one group alone, whatever earlier ones have left in the store.
   void enter(const std::string& prefix) { prefix_ = prefix + "/"; }
 
-  void set(const std::string& key, const std::string& value) { store_.set(prefix_ + key, value); }
+  /// @throws PeerError when a watched rank is gone, what the store throws when it fails for another reason.
+  void set(const std::string& key, const std::string& value);
 
   /// Waits for `key`, which `rank` writes.
   /// @throws TimeoutError naming `rank` at the deadline; PeerError when a watched rank is gone; what the store throws
@@ -59,6 +60,7 @@ class Rendezvous {
   static constexpr char kTaken[] = "taken";
 
   void check_met() const;
+  void throw_cause() const;
   [[noreturn]] void throw_absent(int rank) const;
   bool try_get(const std::string& key, std::chrono::milliseconds patience, std::string& value);
 

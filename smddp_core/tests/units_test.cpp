@@ -177,6 +177,15 @@ TEST(Environment, TheProgramsSettingsYieldToIt) {
             "smddp: SMDDP_SPEED=11 (given by the program): no such setting");
 }
 
+// What is wrong is for all ranks to hear: but for the secret, without which they do not listen.
+TEST(Environment, KeepsTheDefaultOfWhatItRefuses) {
+  std::string said;
+  const Env env = Env::from_process({{"SMDDP_SHM_DIRECT", "perhaps"}, {"SMDDP_ONE_SHOT_BYTES", "100"}}, said);
+  EXPECT_EQ(said, "smddp: SMDDP_SHM_DIRECT=perhaps (given by the program): expected auto, always or never");
+  EXPECT_EQ(env.shared(), Env::from_process({{"SMDDP_ONE_SHOT_BYTES", "100"}}).shared());
+  EXPECT_THROW(Env::from_process({{"SMDDP_JOB_SECRET_FILE", "/nowhere"}}, said), UsageError);
+}
+
 TEST(Environment, ReadsListsOfCores) {
   EXPECT_EQ(cpus_from("0-3,8"), (std::vector<int>{0, 1, 2, 3, 8}));
   EXPECT_EQ(cpus_from("5"), std::vector<int>{5});

@@ -48,7 +48,7 @@ std::shared_ptr<Communicator> make_communicator(const c10::intrusive_ptr<c10d::S
   options.job_ranks = group.job_ranks;
   options.refusal = group.refusal;
   options.watch = [&group] { Backend::check_known_dead(group); };
-  options.env = Env::from_process(group.settings);
+  options.env = Env::from_process(group.settings, options.refusal);
   return std::make_shared<Communicator>(adapter, options);
 }
 

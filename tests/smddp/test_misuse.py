@@ -39,6 +39,17 @@ def test_a_reduce_scatter_that_gloo_carries_out() -> None:
     messages("gloos_types", 3)
 
 
+@pytest.mark.parametrize("wrong", [0, 1, 2])
+def test_a_wrong_setting_of_one_rank_is_the_error_of_all(wrong: int) -> None:
+    ranks = run_ranks("misuse", 3, "wrong_setting", str(wrong), hosts="aab", may_fail=[0, 1, 2])
+    for rank in ranks:
+        assert rank.returncode == 1
+        said = "SMDDP_NET=carrier-pigeon (environment): expected auto, tcp or fabric"
+        reported = "" if rank.rank == wrong else f"reported by rank {wrong}: "
+        assert f"SMDDPUsageError: smddp: {reported}{said}" in rank.output
+        assert rank.seconds < 30
+
+
 def test_a_broken_table_of_rank_0_is_the_error_of_all(tmp_path: Path) -> None:
     table = tmp_path / "missing.json"
     ranks = run_ranks("misuse", 2, "refused", env={"SMDDP_TUNE_FILE": str(table)}, may_fail=[0, 1])

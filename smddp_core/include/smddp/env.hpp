@@ -3,10 +3,12 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "smddp/errors.hpp"
 #include "smddp/types.hpp"
 
 namespace smddp {
@@ -146,6 +148,11 @@ struct Env {
   /// @throws UsageError naming the setting, its value, where it is from and what is accepted.
   static Env from_process(const Settings& given = {});
 
+  /// The same for a rank that others wait for: what is wrong keeps its default, and the first such error is in
+  /// `refusal` if that was empty (CommunicatorOptions::refusal).
+  /// @throws UsageError for a job's secret that cannot be had.
+  static Env from_process(const Settings& given, std::string& refusal);
+
   /// The settings marked [group].
   Settings shared() const;
 
@@ -153,6 +160,10 @@ struct Env {
   /// @param theirs rank 0's version of the library, for the error when it knows settings that this one does not.
   /// @throws UsageError for unknown names and unreadable values.
   void adopt(const Settings& settings, const std::string& theirs);
+
+ private:
+  using Wrong = std::function<void(const std::string& name, const UsageError& error)>;
+  void read(const Settings& given, const Wrong& wrong);
 };
 
 /// Environment variables that are named like settings and are none, a mistyped one perhaps.
