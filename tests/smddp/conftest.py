@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "forking"))
 sys.path.insert(0, str(Path(__file__).parent))
 from rank_jobs import PYTHON
 

@@ -11,7 +11,7 @@ packages=$(printf '%s,' "$@")ninja-build,libgtest-dev,libgmock-dev,libfabric-dev
 set -- "$(printf '%s ' "$@")"
 # mmdebstrap runs the hooks in the folder of the new system's root, $1.
 exec mmdebstrap --quiet --variant=minbase --include="$packages" \
-    --customize-hook='mkdir "$1/src" "$1/opt/cmake"' \
+    --customize-hook="mkdir \"\$1/src\" \"\$1/opt/cmake\"" \
     --customize-hook="tar -C smddp_core --exclude=./build -c . | tar -C \"\$1/src\" -x" \
     --customize-hook="cp -r '$cmake/.' \"\$1/opt/cmake\"" \
     --customize-hook="chroot \"\$1\" sh -euc 'for compiler in $1; do

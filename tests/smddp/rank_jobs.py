@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Union
 
+sys.path.append(str(Path(__file__).parents[1] / "forking"))
 from forked import ForkedRank, Zygote
 
 WORKERS = Path(__file__).parent / "workers"
