@@ -3,10 +3,11 @@
 # need and stop them again. Fails when anything failed, at the end, so that one run shows everything. modelparallel/ is
 # tested from its sources: it need not be installed.
 #
-# An image's build waits for downloads and for one process at a time, so the checks that need no image run beside it.
+# Two rows of work go side by side, as each waits much of its time: the image's build with the tests of model parallelism
+# beside it and then the tests of images and jobs; and the checks, the core's tests and all other tests.
 #
-# Two runs of pytest share the machine's cores, so a test may miss a limit of time that it keeps alone. The few that failed
-# run once more when all others have ended, and have failed if they fail again.
+# So a test may miss a limit of time that it keeps alone. The few that failed run once more when all others have ended, and
+# have failed if they fail again.
 set -eu
 here=$(dirname "$0")
 . "$here/lib.sh"
@@ -17,6 +18,55 @@ stage() { say "[$(($(date +%s) - began)) s] $*"; }
 
 # All that make or remove images, so that only one at a time does: a list of them fails where one goes meanwhile.
 with_engine="tests/images tests/shoal tests/e2e tests/sdk tests/benchmarks/test_images.py tests/benchmarks/test_jobs.py"
+# tests_of NAME: what pytest is given for the run of this name, which remembers what failed in a folder of its own
+# shellcheck disable=SC2086 # an option for each folder
+tests_of() {
+    printf -- '-q --durations=10 --override-ini=cache_dir=.shoal/pytest-%s ' "$1"
+    case $1 in
+        smp) echo tests/modelparallel ;;
+        engine) echo "$with_engine" ;;
+        others) printf -- '--ignore=%s ' tests/modelparallel $with_engine ;;
+    esac
+}
+
+# apart NAME COMMAND...: start it, as a process of its own whose id is then $!, and keep what it says
+children=
+apart() {
+    log=.shoal/test-$1.log
+    shift
+    "$@" >"$log" 2>&1 &
+    children="$children $!"
+}
+# ended NAME ID: wait for it and keep its exit code
+ended() {
+    code=0
+    wait "$2" || code=$?
+    echo "$code" >".shoal/test-$1.code"
+}
+# logged NAME COMMAND...: run it, as it speaks and into its log, and keep its exit code
+logged() {
+    name=$1
+    shift
+    # A pipe has the exit code of its last command.
+    { "$@" 2>&1 && echo 0 >".shoal/test-$name.code" || echo $? >".shoal/test-$name.code"; } | tee -a ".shoal/test-$name.log"
+}
+# code_of NAME: how it ended; nothing where it was not run
+code_of() { cat ".shoal/test-$1.code" 2>/dev/null || true; }
+
+# shellcheck disable=SC2046 # lists
+first_row() {
+    trap 'kill $children 2>/dev/null; exit 143' TERM
+    apart image shoal build 2.13-cpu
+    image=$!
+    apart smp pytest $(tests_of smp)
+    ended smp $!
+    ended image "$image"
+    [ "$(code_of image)" = 0 ] || return 0
+    stage "running pytest: images and jobs (.shoal/test-engine.log)"
+    apart engine pytest $(tests_of engine)
+    ended engine $!
+}
+
 background=
 # shellcheck disable=SC2317,SC2329 # the traps call it
 finish() {
@@ -36,69 +86,42 @@ stage "compiling smddp, installing train"
 make --no-print-directory smddp
 pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps ./entrypoint
 mkdir -p .shoal
-failed=
-# logged NAME COMMAND...: run it, as it speaks and into .shoal/test-NAME.log; its exit code is then in $code
-logged() {
-    log=.shoal/test-$1.log
-    shift
-    # A pipe has the exit code of its last command.
-    { "$@" 2>&1 && echo 0 >.shoal/test-code || echo $? >.shoal/test-code; } | tee -a "$log"
-    read -r code <.shoal/test-code
-}
-rm -f .shoal/test-*.log
-stage "building the image 2.13-cpu (.shoal/test-image.log)"
-shoal build 2.13-cpu >.shoal/test-image.log 2>&1 &
+rm -rf .shoal/test-*.log .shoal/test-*.code .shoal/pytest-*
+stage "building the image 2.13-cpu (.shoal/test-image.log); running pytest: model parallelism (.shoal/test-smp.log)"
+first_row &
 background=$!
 stage "linting"
 logged lint scripts/lint.sh
-[ "$code" = 0 ] || failed="$failed lint"
 stage "testing the C++ core: plain, with ASan and UBSan, with TSan"
 logged core scripts/test-core.sh
-[ "$code" = 0 ] || failed="$failed core"
-stage "waiting for the image"
-wait "$background" || { cat .shoal/test-image.log >&2; exit 1; }
-background=
-
-# Each run of pytest remembers what failed in a folder of its own.
-memory=.shoal/pytest
-options="-q --durations=10 --override-ini=cache_dir=$memory"
-rm -rf "$memory-engine" "$memory-others"
-# settle NAME CODE ARGUMENT...: run what failed in the run of this name, which had these arguments and ended with CODE, once more
-settle() {
-    name=$1
-    code=$2
-    shift 2
-    [ "$code" != 0 ] || return 0
-    count=$(grep -c ': true' "$memory-$name/v/cache/lastfailed" || true)
-    # Exit code 1: tests failed. Any other means that pytest itself did not work.
-    if [ "$code" = 1 ] && [ "${count:-0}" -gt 0 ] && [ "$count" -le 8 ]; then
-        stage "once more, alone: $count of \"$name\" that failed"
-        # shellcheck disable=SC2086 # lists
-        logged "$name" pytest $options-"$name" "$@" --last-failed --last-failed-no-failures=none
-    fi
-    [ "$code" = 0 ] || failed="$failed $name"
-}
-
-# Two runs side by side: the tests of images and jobs wait for the engine most of the time, the others compute.
-stage "running pytest: images and jobs (.shoal/test-engine.log), and beside it all others"
-# shellcheck disable=SC2046,SC2086 # an option for each folder
-others=$(printf -- '--ignore=%s ' $with_engine)
-engine_code=0
-# shellcheck disable=SC2086 # lists
-pytest $options-engine $with_engine >.shoal/test-engine.log 2>&1 &
-background=$!
-# shellcheck disable=SC2086
-logged others pytest $options-others $others
-others_code=$code
+stage "running pytest: all others"
+# shellcheck disable=SC2046 # lists
+logged others pytest $(tests_of others)
 stage "waiting for the tests of images and jobs"
-wait "$background" || engine_code=$?
+wait "$background" || true
 background=
-cat .shoal/test-engine.log
-# shellcheck disable=SC2086
-settle others "$others_code" $others
-# shellcheck disable=SC2086
-settle engine "$engine_code" $with_engine
-for name in $failed; do
+for name in smp engine; do
+    [ ! -e ".shoal/test-$name.log" ] || cat ".shoal/test-$name.log"
+done
+
+# settle NAME: run what failed in the run of this name, which ended with 1, once more. Any other exit code means that pytest
+# itself did not work.
+settle() {
+    count=$(grep -c ': true' ".shoal/pytest-$1/v/cache/lastfailed" || true)
+    if [ "${count:-0}" -gt 0 ] && [ "$count" -le 8 ]; then
+        stage "once more, alone: $count of \"$1\" that failed"
+        # shellcheck disable=SC2046 # lists
+        logged "$1" pytest $(tests_of "$1") --last-failed --last-failed-no-failures=none
+    fi
+}
+for name in others smp engine; do
+    [ "$(code_of $name)" != 1 ] || settle $name
+done
+failed=
+for name in lint core image others smp engine; do
+    # Without an image the last were not run.
+    [ -e ".shoal/test-$name.log" ] && [ "$(code_of $name)" != 0 ] || continue
+    failed="$failed $name"
     stage "failed: $name; .shoal/test-$name.log ends with"
     tail -n 30 ".shoal/test-$name.log"
 done

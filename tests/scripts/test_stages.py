@@ -12,12 +12,12 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 SAY = '#!/bin/sh\necho "$(basename "$0") $*" >>"{log}"\n'
 BENCHMARKS = ("tests/benchmarks/test_images.py", "tests/benchmarks/test_jobs.py")
 FOLDERS = ("tests/images", "tests/shoal", "tests/e2e", "tests/sdk", *BENCHMARKS)
-# The two runs: what needs the engine, and all the rest.
+# The three runs of pytest: what needs the engine, model parallelism, and all the rest.
 OPTIONS = "-q --durations=10 --override-ini=cache_dir=.shoal/pytest"
-PYTESTS = [
-    f"pytest {OPTIONS}-engine {' '.join(FOLDERS)}",
-    f"pytest {OPTIONS}-others {' '.join(f'--ignore={folder}' for folder in FOLDERS)}",
-]
+SMP = f"pytest {OPTIONS}-smp tests/modelparallel"
+ENGINE = f"pytest {OPTIONS}-engine {' '.join(FOLDERS)}"
+OTHERS = f"pytest {OPTIONS}-others {' '.join(f'--ignore={folder}' for folder in ('tests/modelparallel', *FOLDERS))}"
+PYTESTS = [SMP, ENGINE, OTHERS]
 
 
 class Clone:
@@ -66,7 +66,9 @@ def test_tests_begin_when_the_image_is_there(clone: Clone) -> None:
     assert process.returncode == 0, err
     called = clone.called
     assert set(called) >= {"shoal build 2.13-cpu", "lint.sh ", "test-core.sh ", "image", *PYTESTS}
-    assert called.index("lint.sh ") < called.index("image") < min(map(called.index, PYTESTS))
+    assert max(map(called.index, ("image", SMP))) < called.index(ENGINE)
+    assert called.index("lint.sh ") < called.index("test-core.sh ") < called.index(OTHERS)
+    assert called.index("lint.sh ") < called.index("image"), "they must not wait for one another"
     assert called[-1] == "engine.sh stop"
 
 
@@ -77,11 +79,11 @@ def test_one_that_fails_fails_all_at_the_end(clone: Clone, failing: str) -> None
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert set(PYTESTS) <= set(clone.called)
-    assert err.count("] failed: ") == (2 if "pytest" in failing else 1)
+    assert err.count("] failed: ") == (3 if "pytest" in failing else 1)
 
 
-@pytest.mark.parametrize("name", ["engine", "others"])
-def test_either_run_s_failure_counts_and_is_shown_again_at_the_end(clone: Clone, name: str) -> None:
+@pytest.mark.parametrize("name", ["engine", "others", "smp"])
+def test_any_run_s_failure_counts_and_is_shown_again_at_the_end(clone: Clone, name: str) -> None:
     clone.program(".venv/bin/pytest", f"case $* in *pytest-{name}*) echo 1 failed; exit 1;; *) echo passed;; esac")
     process = clone.start()
     out, err = process.communicate(timeout=60)
@@ -90,20 +92,24 @@ def test_either_run_s_failure_counts_and_is_shown_again_at_the_end(clone: Clone,
     assert f"failed: {name}; .shoal/test-{name}.log ends with" in err
 
 
-def test_without_the_image_there_is_nothing_to_test(clone: Clone) -> None:
+def test_without_the_image_what_needs_none_is_tested(clone: Clone) -> None:
     clone.program(".venv/bin/shoal", "echo 'shoal: no such wheel' >&2; exit 3")
     process = clone.start()
-    _, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "shoal: no such wheel" in err
-    assert not any(line.startswith("pytest") for line in clone.called)
+    assert "shoal: no such wheel" in out
+    assert {SMP, OTHERS} <= set(clone.called)
+    assert ENGINE not in clone.called
+    assert err.count("] failed: ") == 1
     assert clone.called[-1] == "engine.sh stop"
 
 
-def test_who_is_stopped_stops_the_build(clone: Clone) -> None:
-    clone.program(".venv/bin/shoal", f"trap 'echo stopped >>{clone.log}; exit 130' TERM; while :; do sleep 0.05; done")
+@pytest.mark.parametrize(("program", "call"), [("shoal", "shoal build 2.13-cpu"), ("pytest", SMP)])
+def test_who_is_stopped_stops_what_goes_beside(clone: Clone, program: str, call: str) -> None:
+    wait = f"trap 'echo stopped >>{clone.log}; exit 130' TERM; while :; do sleep 0.05; done"
+    clone.program(f".venv/bin/{program}", f"case $* in *pytest-others*) exit;; esac; {wait}")
     process = clone.start()
-    clone.until_called("shoal build 2.13-cpu")
+    clone.until_called(call)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode == 143

@@ -17,6 +17,7 @@ from rank_jobs import clean_environment
 from smdistributed.dataparallel import compiled, tuning
 from smdistributed.dataparallel.command import info
 from smdistributed.dataparallel.compiled import _C
+from smdistributed.dataparallel.digits import is_whole_number
 from smdistributed.dataparallel.exceptions import SMDDPUsageError
 
 SMDDP = [sys.executable, "-m", "smdistributed.dataparallel.command"]
@@ -214,4 +215,4 @@ def test_a_home_that_cannot_be_looked_into_has_no_table() -> None:
 
 @pytest.mark.parametrize(("text", "whole"), [("0", True), ("12", True), ("", False), ("²", False), ("1\n", False)])
 def test_whole_numbers(text: str, whole: bool) -> None:
-    assert tuning.is_whole_number(text) == whole
+    assert is_whole_number(text) == whole

@@ -69,6 +69,8 @@ SLURM = {
         ),
         (SLURM, expected(2, 3, 0, 1, 1, "node03")),
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, {"SMDATAPARALLEL_LOCAL_RANK": "0"}),
+        # Not a number to `int`: nothing is known of this host's tasks then.
+        (SLURM | {"SLURM_NODEID": "²"}, {"SMDATAPARALLEL_LOCAL_RANK": "0"}),
         # What is set wins, and a launcher that speaks of another rank is not believed.
         (OMPI | {"MASTER_ADDR": "m", "MASTER_PORT": "1"}, expected(3, 4, 1, 2, 1, "m", "1") | {"MASTER_ADDR": ""}),
         (

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from smdistributed.dataparallel.exceptions import SMDDPUsageError
 from smdistributed.dataparallel.torch import torch_smddp
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -263,10 +264,23 @@ class Checks:
             tensor = torch.ones(3)
             dist.all_reduce(tensor, group=odd)
             self.same(tensor, torch.full((3,), float(self.size // 2)))
+        elif self.size > 1:
+            self.tells_that_it_is_no_member(odd)
         tensor = torch.ones(3)
         dist.all_reduce(tensor, group=everyone)
         self.same(tensor, torch.full((3,), float(self.size)))
         dist.destroy_process_group(everyone)
+
+    def tells_that_it_is_no_member(self, group: dist.ProcessGroup) -> None:
+        for ask in (torch_smddp.path, torch_smddp.stats, torch_smddp.flight_recorder, torch_smddp.abort):
+            try:
+                ask(group)
+            except SMDDPUsageError as error:
+                said = str(error)
+            else:
+                said = "nothing"
+            assert "not a member" in said, f"{ask}: {said}"
+            self.done += 1
 
 
 def main() -> None:

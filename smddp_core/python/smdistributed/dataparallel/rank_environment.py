@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from smdistributed.dataparallel.digits import is_whole_number
+
 DEFAULT_MASTER_PORT = "7777"
 _LOOPBACK = "127.0.0.1"
 
@@ -101,7 +103,7 @@ def _slurm_local_size(known: Mapping[str, str]) -> str | None:
         if match:
             counts += [match[1]] * int(match[2] or 1)
     host = known.get("SLURM_NODEID", "")
-    return counts[int(host)] if host.isdigit() and int(host) < len(counts) else None
+    return counts[int(host)] if is_whole_number(host) and int(host) < len(counts) else None
 
 
 def _first_host(nodes: str) -> str | None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 import tempfile
 import warnings
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from smdistributed.dataparallel.digits import is_whole_number
 from smdistributed.dataparallel.exceptions import SMDDPUsageError
 
 if TYPE_CHECKING:
@@ -40,11 +40,6 @@ def exists(path: Path) -> bool:
         return path.exists()
     except OSError:
         return False
-
-
-def is_whole_number(text: str) -> bool:
-    """Whether ``text`` is one in plain digits; ``str.isdigit`` also takes some that ``int`` does not, such as ``²``."""
-    return re.fullmatch(r"[0-9]{1,18}", text) is not None
 
 
 def topology_key(ranks: Iterable[int], environ: Mapping[str, str]) -> str | None:

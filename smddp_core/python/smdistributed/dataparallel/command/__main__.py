@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from smdistributed.dataparallel.digits import is_whole_number
 from smdistributed.dataparallel.exceptions import SMDDPError
 from smdistributed.dataparallel.rank_environment import rank_environment
-from smdistributed.dataparallel.tuning import is_whole_number, table_path
+from smdistributed.dataparallel.tuning import table_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

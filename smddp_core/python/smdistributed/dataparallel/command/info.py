@@ -14,6 +14,7 @@ import torch
 
 from smdistributed.dataparallel import tuning
 from smdistributed.dataparallel.compiled import _C
+from smdistributed.dataparallel.digits import is_whole_number
 from smdistributed.dataparallel.exceptions import SMDDPError, SMDDPUsageError
 from smdistributed.dataparallel.rank_environment import rank_environment
 from smdistributed.dataparallel.torch import torch_smddp
@@ -142,7 +143,7 @@ def _own_setting(name: str) -> str:
 def _measured(environment: Mapping[str, str]) -> tuple[dict[str, str], str]:
     """What the table has for the ranks of this environment, and what a group would complain of in it."""
     size = environment.get("WORLD_SIZE", "")
-    ranks = range(int(size)) if tuning.is_whole_number(size) else range(0)
+    ranks = range(int(size)) if is_whole_number(size) else range(0)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:

@@ -19,6 +19,7 @@ from smdistributed.dataparallel import tuning
 from smdistributed.dataparallel.command.measure import Measurement, in_words, measure
 from smdistributed.dataparallel.command.tunables import TUNABLES, Tunable
 from smdistributed.dataparallel.compiled import _C
+from smdistributed.dataparallel.digits import is_whole_number
 from smdistributed.dataparallel.exceptions import SMDDPError, SMDDPUsageError
 from smdistributed.dataparallel.torch import torch_smddp
 
@@ -138,7 +139,7 @@ def _descend(tunables: list[Tunable], largest: int, rounds: int) -> tuple[dict[s
 
 
 def _order(value: str) -> tuple[int, str]:
-    return (int(value), "") if tuning.is_whole_number(value) else (0, value)
+    return (int(value), "") if is_whole_number(value) else (0, value)
 
 
 def _agree(value: _Value) -> _Value:

@@ -23,6 +23,7 @@ from torch._C import _distributed_c10d as c10d
 
 from smdistributed.dataparallel import farewell, placement, tuning
 from smdistributed.dataparallel.compiled import _C
+from smdistributed.dataparallel.digits import is_whole_number
 from smdistributed.dataparallel.exceptions import SMDDPUsageError
 from smdistributed.dataparallel.rank_environment import rank_environment
 
@@ -33,6 +34,8 @@ def _backend(group: dist.ProcessGroup | None) -> c10d.Backend:
     chosen = group or dist.group.WORLD
     if chosen is None:
         raise ValueError("smddp: call torch.distributed.init_process_group first")
+    if chosen == dist.GroupMember.NON_GROUP_MEMBER:  # what new_group gives to the ranks it leaves out
+        raise SMDDPUsageError("smddp: this rank is not a member of the group; ask on a rank that is")
     # Before torch 2.0, the group is the back end itself.
     of_device: Any = getattr(chosen, "_get_backend", lambda _: chosen)
     backend: c10d.Backend = of_device(torch.device("cpu"))
@@ -85,7 +88,7 @@ def communication_cpus() -> str:
     if chosen:
         return chosen
     local_size = os.environ.get("LOCAL_WORLD_SIZE", "")
-    if not local_size.isdigit():
+    if not is_whole_number(local_size) or int(local_size) == 0:
         return ""
     allowed = os.sched_getaffinity(0)
     return placement.to_list(
