@@ -69,8 +69,6 @@ SLURM = {
         ),
         (SLURM, expected(2, 3, 0, 1, 1, "node03")),
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, {"SMDATAPARALLEL_LOCAL_RANK": "0"}),
-        # Not a number to `int`: nothing is known of this host's tasks then.
-        (SLURM | {"SLURM_NODEID": "²"}, {"SMDATAPARALLEL_LOCAL_RANK": "0"}),
         # What is set wins, and a launcher that speaks of another rank is not believed.
         (OMPI | {"MASTER_ADDR": "m", "MASTER_PORT": "1"}, expected(3, 4, 1, 2, 1, "m", "1") | {"MASTER_ADDR": ""}),
         (
@@ -84,6 +82,11 @@ SLURM = {
 def test_what_is_missing_is_added(given: dict[str, str], added: dict[str, str]) -> None:
     wanted = {name: value for name, value in added.items() if name not in given or name.startswith("SMDATA")}
     assert rank_environment(given) == wanted
+
+
+def test_a_node_that_is_no_number_has_no_known_tasks() -> None:
+    """``str.isdigit`` takes it, ``int`` does not."""
+    assert "LOCAL_WORLD_SIZE" not in rank_environment(SLURM | {"SLURM_NODEID": "²"})
 
 
 def test_it_is_idempotent() -> None:

@@ -31,7 +31,7 @@ __all__ = ["abort", "communication_cpus", "flight_recorder", "path", "stats"]
 
 
 def _backend(group: dist.ProcessGroup | None) -> c10d.Backend:
-    chosen = group or dist.group.WORLD
+    chosen: object = group or dist.group.WORLD
     if chosen is None:
         raise ValueError("smddp: call torch.distributed.init_process_group first")
     if chosen == dist.GroupMember.NON_GROUP_MEMBER:  # what new_group gives to the ranks it leaves out
