@@ -55,6 +55,19 @@ class Communicator::Impl {
     if (!alone() && birthplace_.here()) links_.control->delegate({issued, delegated}, title);
   }
 
+  std::uint64_t issues(const PeerMessage& message) {
+    if (alone() || !birthplace_.here()) return 0;
+    const std::uint64_t number = links_.control->issue(message);
+    if (links_.control->raised()) links_.control->check();
+    return number;
+  }
+  void issues_from_any() {
+    if (!alone() && birthplace_.here()) links_.control->issue_from_any();
+  }
+  void awaits(const PeerMessage& message) {
+    if (!alone() && birthplace_.here()) links_.control->await(message);
+  }
+
   bool alone() const { return options_.size == 1; }
   int rank() const { return options_.rank; }
   int size() const { return options_.size; }
@@ -304,6 +317,9 @@ void Communicator::set_place(std::uint64_t issued, std::uint64_t delegated, bool
 void Communicator::delegate(std::uint64_t issued, std::uint64_t delegated, const std::string& title) {
   impl_->delegate(issued, delegated, title);
 }
+std::uint64_t Communicator::issues(const PeerMessage& message) { return impl_->issues(message); }
+void Communicator::issues_from_any() { impl_->issues_from_any(); }
+void Communicator::awaits(const PeerMessage& message) { impl_->awaits(message); }
 std::uint64_t Communicator::began(const std::string& name, std::uint64_t number, int peer, std::uint64_t bytes) {
   DelegatedRecord record;
   record.name = name;

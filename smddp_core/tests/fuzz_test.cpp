@@ -119,8 +119,12 @@ TEST(Fuzz, Notices) {
   Notice answer;
   answer.type = Notice::Type::answer;
   answer.awaited = {77, {1, 2, 3}};
+  Notice message;
+  message.type = Notice::Type::message;
+  message.route = {1, 2, 3, 1, 4, 5};
+  message.text = "Float";
   Random cuts(1);
-  fuzz({to_bytes(failure), to_bytes(query) + to_bytes(answer), to_bytes(answer) + to_bytes(failure)},
+  fuzz({to_bytes(failure), to_bytes(query) + to_bytes(answer), to_bytes(answer) + to_bytes(failure), to_bytes(message)},
        [&](const std::string& bytes) {
          NoticeReader reader;
          std::size_t at = 0;

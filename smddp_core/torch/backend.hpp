@@ -198,9 +198,10 @@ class Backend final : public BackendBase {
   template <class Opts>
   Opts with_timeout(Opts opts) const;
   template <class Call>
-  /// @param peer of an operation between two ranks. @param alike what must be the same on all ranks beside the title.
-  WorkPtr delegate(c10d::OpType op, const char* title, const Tensors& tensors, Call call, int peer = -1,
-                   const std::string& alike = "");
+  /// @param alike what must be the same on all ranks beside the title. @param message of an operation between two
+  /// ranks.
+  WorkPtr delegate(c10d::OpType op, const char* title, const Tensors& tensors, Call call, const std::string& alike = "",
+                   const PeerMessage& message = {});
   void require_peer(const char* operation, int peer) const;
   WorkPtr as_one(std::vector<WorkPtr> works) const;
   void remember(const WorkPtr& work);

@@ -15,6 +15,7 @@ struct Delegated {
   std::uint64_t number = 0;  ///< In the order of the group's calls; 0 for those between two ranks.
   int peer = -1;             ///< The other rank of those; -1: any, or all.
   std::uint64_t record = 0;  ///< See Communicator::began(); 0 where that was not called.
+  PeerMessage message;       ///< If it is one of those.
 };
 
 /// The fallback's words, without its source file in brackets and what it adds in later lines.

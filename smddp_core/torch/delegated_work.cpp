@@ -107,7 +107,7 @@ bool DelegatedWork::wait_untold(std::chrono::milliseconds timeout) {
   const bool collective = !c10d::isP2POp(opType_);
   if (collective && waited_) return true;
   const bool any = opType_ == c10d::OpType::RECVANYSOURCE;
-  const P2pWatch watch(*work_, *communicator_, operation_.name, any);
+  const P2pWatch watch(*work_, *communicator_, operation_.name, operation_.message, any);
   const bool done = work_->wait(timeout);
   if (watch.aborted()) communicator_->check_alive(operation_.name, 0);
   if (watch.aborted() && any) communicator_->check_others(operation_.name);

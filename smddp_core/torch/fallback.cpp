@@ -44,6 +44,18 @@ std::string all_alike(const Tensors& tensors, const char* where, int root) {
 // Sizes may differ, and types are the same.
 std::string one_type(const at::Tensor& tensor) { return std::string(" (") + c10::toString(tensor.scalar_type()) + ")"; }
 
+// gloo compares nothing here either. A message travels under a tag that stands for its type and size, so it meets none
+// that differs; ranks that then wait in vain compare what they wait for. NCCL, which knows no tags, is not concerned.
+PeerMessage message_of(const Tensors& tensors, bool sends, int peer, int tag) {
+  PeerMessage message{sends, peer, tag, 0, "", 0};
+  if (tensors.size() != 1 || !tensors[0].is_cpu() || tensors[0].layout() != c10::kStrided) return message;
+  message.type = c10::toString(tensors[0].scalar_type());
+  message.bytes = tensors[0].nbytes();
+  return message;
+}
+
+int travelling(const PeerMessage& message) { return message.type.empty() ? message.tag : travelling_tag(message); }
+
 // Where gloo takes the memory of a tensor for its elements in order, whatever its strides.
 void require_contiguous(const Tensors& tensors, const char* operation) {
   for (const at::Tensor& tensor : tensors)
@@ -72,9 +84,9 @@ Opts Backend::with_timeout(Opts opts) const {
 }
 
 template <class Call>
-Backend::WorkPtr Backend::delegate(c10d::OpType op, const char* title, const Tensors& tensors, Call call, int peer,
-                                   const std::string& alike) {
-  Delegated operation{name_in(title), 0, peer};
+Backend::WorkPtr Backend::delegate(c10d::OpType op, const char* title, const Tensors& tensors, Call call,
+                                   const std::string& alike, const PeerMessage& message) {
+  Delegated operation{name_in(title), 0, message.peer, 0, message};
   BackendBase& other = fallback_for(tensors, operation.name.c_str());
   const bool on_host = &other == fallback_.get();
   // Not for NCCL, whose calls are to cost the host as little as they can.
@@ -83,9 +95,11 @@ Backend::WorkPtr Backend::delegate(c10d::OpType op, const char* title, const Ten
     operation.number = ++delegated_count_;
     communicator_->delegate(issued_, operation.number, title + alike);
   }
+  if (!message.type.empty()) operation.message.number = communicator_->issues(message);
+  if (op == c10d::OpType::RECVANYSOURCE && on_host) communicator_->issues_from_any();
   std::uint64_t bytes = 0;
   for (const at::Tensor& tensor : tensors) bytes += tensor.layout() == c10::kStrided ? tensor.nbytes() : 0;
-  if (on_host) operation.record = communicator_->began(operation.name, operation.number, peer, bytes);
+  if (on_host) operation.record = communicator_->began(operation.name, operation.number, message.peer, bytes);
   WorkPtr theirs;
   try {
     theirs = call(other);
@@ -204,7 +218,7 @@ Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
   auto from = unknown_to_python(inputs);
   return delegate(
       c10d::OpType::GATHER, "smddp:gather", inputs,
-      [&](BackendBase& other) { return other.gather(theirs, from, with_timeout(opts)); }, -1,
+      [&](BackendBase& other) { return other.gather(theirs, from, with_timeout(opts)); },
       all_alike(inputs, "to rank ", static_cast<int>(opts.rootRank)));
 }
 
@@ -215,7 +229,7 @@ Backend::WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs
   auto from = unknown_to_python(inputs);
   return delegate(
       c10d::OpType::SCATTER, "smddp:scatter", inputs.empty() ? outputs : flat_list(inputs),
-      [&](BackendBase& other) { return other.scatter(theirs, from, with_timeout(opts)); }, -1,
+      [&](BackendBase& other) { return other.scatter(theirs, from, with_timeout(opts)); },
       all_alike(outputs, "from rank ", static_cast<int>(opts.rootRank)));
 }
 
@@ -229,7 +243,7 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input, s
       [&](BackendBase& other) {
         return other.alltoall_base(theirs, from, output_splits, input_splits, with_timeout(opts));
       },
-      -1, one_type(input));
+      one_type(input));
 }
 
 Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
@@ -237,7 +251,7 @@ Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d
   auto from = unknown_to_python(inputs);
   return delegate(
       c10d::OpType::ALLTOALL, "smddp:all_to_all", inputs,
-      [&](BackendBase& other) { return other.alltoall(theirs, from, with_timeout(opts)); }, -1,
+      [&](BackendBase& other) { return other.alltoall(theirs, from, with_timeout(opts)); },
       inputs.empty() ? "" : one_type(inputs[0]));
 }
 
@@ -253,21 +267,24 @@ void Backend::require_peer(const char* operation, int peer) const {
 
 Backend::WorkPtr Backend::send(Tensors& tensors, int destination, int tag) {
   require_peer("send to", destination);
+  const PeerMessage message = message_of(tensors, true, destination, tag);
   return delegate(
       c10d::OpType::SEND, "smddp:send", tensors,
-      [&](BackendBase& other) { return other.send(tensors, destination, tag); }, destination);
+      [&](BackendBase& other) { return other.send(tensors, destination, travelling(message)); }, "", message);
 }
 
 Backend::WorkPtr Backend::recv(Tensors& tensors, int source, int tag) {
   require_peer("recv from", source);
+  const PeerMessage message = message_of(tensors, false, source, tag);
   return delegate(
-      c10d::OpType::RECV, "smddp:recv", tensors, [&](BackendBase& other) { return other.recv(tensors, source, tag); },
-      source);
+      c10d::OpType::RECV, "smddp:recv", tensors,
+      [&](BackendBase& other) { return other.recv(tensors, source, travelling(message)); }, "", message);
 }
 
 Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
-  return delegate(c10d::OpType::RECVANYSOURCE, "smddp:recvAnySource", tensors,
-                  [&](BackendBase& other) { return other.recvAnysource(tensors, tag); });
+  return delegate(c10d::OpType::RECVANYSOURCE, "smddp:recvAnySource", tensors, [&](BackendBase& other) {
+    return other.recvAnysource(tensors, travelling(message_of(tensors, false, -1, tag)));
+  });
 }
 
 // gloo's names the ranks that did not come, which is all it is for. Python's dist.monitored_barrier() insists on a

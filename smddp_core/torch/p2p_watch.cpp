@@ -46,6 +46,7 @@ class P2pWatcher {
 
  private:
   static constexpr std::chrono::milliseconds kInterval{100};
+  static constexpr int kLooksBeforeTelling = 3;
 
   // Not woken by add(): that would cost every message more than ten looks a second cost a core.
   void look_after() {
@@ -59,6 +60,7 @@ class P2pWatcher {
   static void look_at(P2pWatch& watch) {
     if (watch.aborted_) return;
     try {
+      if (++watch.looks_ == kLooksBeforeTelling) watch.communicator_.awaits(watch.message_);
       watch.communicator_.check_alive(watch.title_, 0);
       if (watch.any_) watch.communicator_.check_others(watch.title_);
     } catch (const Error&) {
@@ -81,8 +83,8 @@ class P2pWatcher {
   bool started_ = false;
 };
 
-P2pWatch::P2pWatch(WorkBase& work, const Communicator& communicator, std::string title, bool any)
-    : work_(work), communicator_(communicator), title_(std::move(title)), any_(any) {
+P2pWatch::P2pWatch(WorkBase& work, Communicator& communicator, std::string title, PeerMessage message, bool any)
+    : work_(work), communicator_(communicator), title_(std::move(title)), message_(std::move(message)), any_(any) {
   P2pWatcher::instance().add(this);
 }
 

@@ -35,6 +35,17 @@ def test_ranks_outside_the_group_are_refused() -> None:
     )
 
 
+def test_messages_between_ranks_that_are_not_connected_are_compared() -> None:
+    said = messages("by_way_of_rank_0", 4, "aabb")
+    for message in said:
+        assert "rank 1 called send to rank 2 (Float, 40 bytes, tag 0)" in message
+        assert "rank 2 called recv from rank 1 (Float, 44 bytes, tag 0)" in message
+
+
+def test_messages_that_are_alike_pass_however_late() -> None:
+    messages("messages_that_differ_only_in_time", 2)
+
+
 def test_a_reduce_scatter_that_gloo_carries_out() -> None:
     messages("gloos_types", 3)
 

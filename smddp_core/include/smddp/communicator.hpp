@@ -10,6 +10,7 @@
 
 #include "smddp/env.hpp"
 #include "smddp/errors.hpp"
+#include "smddp/peer_message.hpp"
 #include "smddp/residual.hpp"
 #include "smddp/store.hpp"
 #include "smddp/topology.hpp"
@@ -105,6 +106,14 @@ class Communicator {
   /// ended() asks for. Any thread.
   std::uint64_t began(const std::string& name, std::uint64_t number, int peer, std::uint64_t bytes);
   void ended(std::uint64_t id, bool failed, std::chrono::nanoseconds exposed);
+
+  /// Before a message between two ranks that the other library carries. Where the peer's is found to be of another type
+  /// or size, the group ends with a MismatchError. @return the message's number, for awaits(). Any thread.
+  std::uint64_t issues(const PeerMessage& message);
+  /// The same for a receive from whichever rank sends first: receives of this rank are no longer compared.
+  void issues_from_any();
+  /// This rank has waited for some time for a message that it issued: tells its peer, which compares. Any thread.
+  void awaits(const PeerMessage& message);
 
   /// Somebody was blocked this long until an operation of this kind was done: counted as exposed. Any thread.
   void add_exposed(OpKind kind, std::chrono::nanoseconds time);

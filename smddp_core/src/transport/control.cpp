@@ -73,6 +73,11 @@ void Control::flush(Peer& peer) {
   if (!peer.unsent.empty()) owing_ = true;
 }
 
+// Where the peer does not read, those that follow may be left out.
+void Control::hint(Peer& peer, const Notice& notice) {
+  if (peer.unsent.empty() && bytes_on_the_way(peer.socket) < kMostOnTheWay) send(peer, notice);
+}
+
 void Control::record(ErrorKind kind, const std::string& message) {
   if (raised_) return;
   kind_ = kind;
@@ -115,6 +120,9 @@ void Control::take(int rank, Peer& peer, const Notice& notice) {
     case Notice::Type::farewell:
       peer.left = notice.place;
       peer.farewell = notice.text;
+      break;
+    case Notice::Type::message:
+      take_message(notice);
       break;
   }
 }
@@ -188,8 +196,7 @@ void Control::delegate(const Place& place, const std::string& title) {
   note.place = place;
   note.text = title;
   for (auto& [rank, peer] : peers_) {
-    // A hint: where the peer does not read, those that follow may be left out.
-    if (peer.unsent.empty() && bytes_on_the_way(peer.socket) < kMostOnTheWay) send(peer, note);
+    hint(peer, note);
     for (const Notice& theirs : peer.delegated)
       if (theirs.place.delegated == place.delegated) compare_titles(rank, theirs);
   }

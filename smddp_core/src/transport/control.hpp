@@ -17,6 +17,7 @@
 #include "smddp/deadline.hpp"
 #include "smddp/errors.hpp"
 #include "transport/connect.hpp"
+#include "transport/message_log.hpp"
 #include "transport/notice.hpp"
 
 struct pollfd;
@@ -98,6 +99,13 @@ class Control {
   /// one that is in an operation of ours instead does not wait in vain.
   void delegate(const Place& place, const std::string& title);
 
+  /// A message to or from a peer that the fallback carries, about to be issued. @return its number. Any thread.
+  std::uint64_t issue(PeerMessage own);
+  /// A receive from whichever rank sends first, likewise.
+  void issue_from_any();
+  /// This rank has waited for that message for some time: tells the other, so that it compares what it has issued.
+  void await(const PeerMessage& own);
+
   /// The operation is over: from now on this rank does not answer that it waits.
   void moved_on() {
     if (waiting_.load(std::memory_order_relaxed)) forget_awaited();
@@ -138,6 +146,9 @@ class Control {
   void forget_awaited();
   void compare_order();
   void compare_titles(int rank, const Notice& note);
+  void take_message(const Notice& note);
+  void object(const std::optional<MessageLog::Contradiction>& found);
+  void hint(Peer& peer, const Notice& notice);
   Loss loss_of(int rank) const;
   template <class Early>
   std::optional<Loss> missing(bool at_once, Early early) const;
@@ -162,6 +173,7 @@ class Control {
   std::atomic<std::uint64_t> issued_{0};
   std::uint64_t delegated_ = 0;
   std::map<std::uint64_t, std::string> own_delegated_;  // titles of the last ones
+  MessageLog messages_;
 };
 
 }  // namespace smddp

@@ -38,6 +38,22 @@ Awaited awaited_from(const std::string& bytes) {
 }
 
 bool has_place(Notice::Type type) { return type == Notice::Type::delegated || type == Notice::Type::farewell; }
+bool has_route(Notice::Type type) { return type == Notice::Type::message; }
+
+template <class Part>
+std::string bytes_of(const Part& part) {
+  return std::string(reinterpret_cast<const char*>(&part), sizeof(Part));
+}
+
+// What stands in front of a notice's text, which is then what is left.
+template <class Part>
+Part taken_off(std::string& text) {
+  if (text.size() < sizeof(Part)) throw Error(ErrorKind::system, "a note that is too short");
+  Part part;
+  std::memcpy(&part, text.data(), sizeof(Part));
+  text.erase(0, sizeof(Part));
+  return part;
+}
 
 // Not inside a character: UTF-8 goes on with bytes of the form 10xxxxxx.
 std::string cut(const std::string& text, std::size_t most) {
@@ -48,9 +64,10 @@ std::string cut(const std::string& text, std::size_t most) {
 
 std::string body_of(const Notice& notice) {
   if (notice.type == Notice::Type::answer) return to_bytes(notice.awaited);
-  const std::string text = cut(notice.text, kMostNoticeBytes - sizeof(Place));
-  if (!has_place(notice.type)) return text;
-  return std::string(reinterpret_cast<const char*>(&notice.place), sizeof(Place)) + text;
+  const std::string text = cut(notice.text, kMostNoticeBytes - sizeof(Route));
+  if (has_place(notice.type)) return bytes_of(notice.place) + text;
+  if (has_route(notice.type)) return bytes_of(notice.route) + text;
+  return text;
 }
 
 }  // namespace
@@ -71,7 +88,7 @@ std::optional<Notice> NoticeReader::next() {
   if (received_.size() < sizeof(head)) return std::nullopt;
   std::memcpy(&head, received_.data(), sizeof(head));
   const bool known = head.type >= static_cast<std::uint16_t>(Notice::Type::failure) &&
-                     head.type <= static_cast<std::uint16_t>(Notice::Type::farewell);
+                     head.type <= static_cast<std::uint16_t>(Notice::Type::message);
   if (!known || head.length > kMostNoticeBytes) throw Error(ErrorKind::system, "an unreadable notice");
   if (received_.size() < sizeof(head) + head.length) return std::nullopt;
   const std::string body = received_.substr(sizeof(head), head.length);
@@ -81,11 +98,8 @@ std::optional<Notice> NoticeReader::next() {
   notice.kind = static_cast<ErrorKind>(head.kind);
   notice.text = body;
   if (notice.type == Notice::Type::answer) notice.awaited = awaited_from(body);
-  if (has_place(notice.type)) {
-    if (body.size() < sizeof(Place)) throw Error(ErrorKind::system, "a note without a place");
-    std::memcpy(&notice.place, body.data(), sizeof(Place));
-    notice.text = body.substr(sizeof(Place));
-  }
+  if (has_place(notice.type)) notice.place = taken_off<Place>(notice.text);
+  if (has_route(notice.type)) notice.route = taken_off<Route>(notice.text);
   return notice;
 }
 

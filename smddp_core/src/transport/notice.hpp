@@ -22,6 +22,16 @@ struct Place {
   std::uint64_t delegated = 0;  ///< Operations that others carry out, up to this one.
 };
 
+/// A message between two ranks, and who waits for it. It may come by way of a third.
+struct Route {
+  std::int32_t from = 0;  ///< The rank that waits.
+  std::int32_t to = 0;    ///< The other one.
+  std::int32_t tag = 0;
+  std::int32_t sends = 0;  ///< Whether `from` is the one that sends.
+  std::uint64_t number = 0;
+  std::uint64_t bytes = 0;
+};
+
 struct Notice {
   enum class Type : std::uint16_t {
     failure = 1,    ///< The group is dead: kind, text.
@@ -29,12 +39,14 @@ struct Notice {
     answer = 3,     ///< For those in awaited. Sent by ranks that are in an operation; the others stay silent.
     delegated = 4,  ///< An operation begins that others carry out: place, and its name in text.
     farewell = 5,   ///< The rank leaves; operations up to place are done, none follows.
+    message = 6,    ///< A rank waits for a message that others carry: route, and the type of its elements in text.
   };
   Type type = Type::failure;
   ErrorKind kind = ErrorKind::system;
   std::string text;
   Awaited awaited;
   Place place;
+  Route route;
 };
 
 /// Longer texts and lists are cut: a notice must fit the empty buffer of a socket, because it is sent without waiting.

@@ -31,6 +31,15 @@ def gather(dtype: torch.dtype = torch.float32, root: int = 0, size: int = 10) ->
     dist.gather(torch.ones(size, dtype=dtype), outputs if dist.get_rank() == root else None, dst=root)
 
 
+def messages(*sizes: int, dtype: torch.dtype = torch.float32) -> None:
+    """Rank 0 sends to rank 1, all at once."""
+    first = dist.get_rank() == 0
+    works = [(dist.isend if first else dist.irecv)(torch.ones(size, dtype=dtype), int(first)) for size in sizes]
+    for work in works:
+        assert work is not None
+        work.wait()
+
+
 # What rank 0 does, and what the others do.
 DISAGREEMENTS: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
     "coalesced_sizes": (lambda: coalesced(10, 20), lambda: coalesced(20, 10)),
@@ -47,6 +56,10 @@ DISAGREEMENTS: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
     ),
     "gather_types": (gather, lambda: gather(torch.int32)),
     "gather_roots": (gather, lambda: gather(root=1)),
+    "longer_message": (lambda: messages(20), lambda: messages(10)),
+    "shorter_message": (lambda: messages(10), lambda: messages(20)),
+    "message_types": (lambda: messages(10), lambda: messages(10, dtype=torch.int32)),
+    "second_message": (lambda: messages(10, 1_000_000, 7), lambda: messages(10, 1_000_001, 7)),
 }
 
 
@@ -83,6 +96,55 @@ def refused() -> str:
     return "; ".join(texts)
 
 
+def by_way_of_rank_0() -> str:
+    """Ranks 1 and 2 are not connected: neither on one host nor the same local rank. The others wait for them."""
+    rank = dist.get_rank()
+    try:
+        if rank == 1:
+            dist.send(torch.ones(10), 2)
+        if rank == 2:
+            dist.recv(torch.ones(11), 1)
+        dist.barrier()
+    except exceptions.SMDDPMismatchError as error:
+        return str(error)
+    raise AssertionError("nothing was raised")
+
+
+def messages_that_differ_only_in_time() -> str:
+    """Waits that are long enough for the ranks to compare, and nothing to object to."""
+    rank = dist.get_rank()
+    sizes, tags = (10, 20, 10, 0), (0, 0, 1, 2**31 - 1)
+    received = [torch.zeros(size) for size in sizes]
+    for size, tag, into in zip(sizes, tags, received, strict=True):
+        if rank == 0:
+            time.sleep(0.5)
+            dist.send(torch.ones(size), 1, tag=tag)
+        else:
+            assert dist.recv(into, 0, tag=tag) == 0
+    # Tags are told apart: what was sent last is received first.
+    if rank == 0:
+        works = [dist.isend(torch.full((5,), float(tag)), 1, tag=tag) for tag in range(3)]
+    else:
+        works = [
+            dist.irecv(into, 0, tag=tag)
+            for tag, into in ((2, torch.zeros(5)), (1, torch.zeros(5)), (0, torch.zeros(5)))
+        ]
+    for work in works:
+        assert work is not None
+        work.wait()
+    # Numbers mean nothing where it is open who sends.
+    for size in (3, 4):
+        if rank == 0:
+            dist.send(torch.ones(size), 1)
+            time.sleep(0.5)
+            dist.send(torch.ones(size + 1), 1)
+        else:
+            assert dist.recv(torch.zeros(size)) == 0
+            assert dist.recv(torch.zeros(size + 1), 0) == 0
+    assert rank == 0 or all(bool((into == 1).all()) for into in received)
+    return ""
+
+
 def gloos_types() -> str:
     """complex32 is gloo's. Its reduce-scatter cannot tell when it is done."""
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -106,6 +168,9 @@ if __name__ == "__main__":
     dist.init_process_group("smddp", timeout=timedelta(seconds=20))
     start = time.monotonic()
     case = sys.argv[1]
-    cases = {"refused": refused, "gloos_types": gloos_types}
+    cases = {
+        function.__name__: function
+        for function in (refused, gloos_types, by_way_of_rank_0, messages_that_differ_only_in_time)
+    }
     message = cases[case]() if case in cases else disagree(case)
     print(json.dumps({"message": message, "seconds": time.monotonic() - start}))
