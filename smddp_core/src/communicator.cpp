@@ -55,13 +55,10 @@ class Communicator::Impl {
     if (!alone() && birthplace_.here()) links_.control->delegate({issued, delegated}, title);
   }
 
-  std::uint64_t issues(const PeerMessage& message) {
-    if (alone() || !birthplace_.here()) return 0;
-    const std::uint64_t number = links_.control->issue(message);
-    if (links_.control->raised()) links_.control->check();
-    return number;
+  std::uint64_t issued(const PeerMessage& message) {
+    return alone() || !birthplace_.here() ? 0 : links_.control->issue(message);
   }
-  void issues_from_any() {
+  void issued_from_any() {
     if (!alone() && birthplace_.here()) links_.control->issue_from_any();
   }
   void awaits(const PeerMessage& message) {
@@ -317,8 +314,8 @@ void Communicator::set_place(std::uint64_t issued, std::uint64_t delegated, bool
 void Communicator::delegate(std::uint64_t issued, std::uint64_t delegated, const std::string& title) {
   impl_->delegate(issued, delegated, title);
 }
-std::uint64_t Communicator::issues(const PeerMessage& message) { return impl_->issues(message); }
-void Communicator::issues_from_any() { impl_->issues_from_any(); }
+std::uint64_t Communicator::issued(const PeerMessage& message) { return impl_->issued(message); }
+void Communicator::issued_from_any() { impl_->issued_from_any(); }
 void Communicator::awaits(const PeerMessage& message) { impl_->awaits(message); }
 std::uint64_t Communicator::began(const std::string& name, std::uint64_t number, int peer, std::uint64_t bytes) {
   DelegatedRecord record;

@@ -108,7 +108,7 @@ TEST_P(Messages, ThatDifferEndTheGroup) {
   run_ranks(GetParam(), [](Communicator& group, int rank) {
     if (rank == 1 || rank == 2) {
       PeerMessage own = message(rank == 1, 3 - rank, rank == 1 ? 40 : 44);
-      own.number = group.issues(own);
+      own.number = group.issued(own);
       EXPECT_EQ(own.number, 1U);
       if (rank == 2) group.awaits(own);
     }

@@ -54,7 +54,10 @@ PeerMessage message_of(const Tensors& tensors, bool sends, int peer, int tag) {
   return message;
 }
 
-int travelling(const PeerMessage& message) { return message.type.empty() ? message.tag : travelling_tag(message); }
+// Negative tags are gloo's to refuse.
+int travelling(const PeerMessage& message) {
+  return message.type.empty() || message.tag < 0 ? message.tag : travelling_tag(message);
+}
 
 // Where gloo takes the memory of a tensor for its elements in order, whatever its strides.
 void require_contiguous(const Tensors& tensors, const char* operation) {
@@ -95,8 +98,6 @@ Backend::WorkPtr Backend::delegate(c10d::OpType op, const char* title, const Ten
     operation.number = ++delegated_count_;
     communicator_->delegate(issued_, operation.number, title + alike);
   }
-  if (!message.type.empty()) operation.message.number = communicator_->issues(message);
-  if (op == c10d::OpType::RECVANYSOURCE && on_host) communicator_->issues_from_any();
   std::uint64_t bytes = 0;
   for (const at::Tensor& tensor : tensors) bytes += tensor.layout() == c10::kStrided ? tensor.nbytes() : 0;
   if (on_host) operation.record = communicator_->began(operation.name, operation.number, message.peer, bytes);
@@ -108,6 +109,9 @@ Backend::WorkPtr Backend::delegate(c10d::OpType op, const char* title, const Ten
     if (on_host) rethrow_as_ours(std::current_exception(), operation, *communicator_);
     throw;
   }
+  // Not counted before: those that gloo refuses are none.
+  if (!message.type.empty()) operation.message.number = communicator_->issued(message);
+  if (op == c10d::OpType::RECVANYSOURCE && on_host) communicator_->issued_from_any();
   auto work = c10::make_intrusive<DelegatedWork>(getRank(), op, title, tensors, std::move(theirs), std::move(operation),
                                                  communicator_);
   DelegatedWork::watch(work);

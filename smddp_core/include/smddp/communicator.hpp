@@ -107,11 +107,11 @@ class Communicator {
   std::uint64_t began(const std::string& name, std::uint64_t number, int peer, std::uint64_t bytes);
   void ended(std::uint64_t id, bool failed, std::chrono::nanoseconds exposed);
 
-  /// Before a message between two ranks that the other library carries. Where the peer's is found to be of another type
-  /// or size, the group ends with a MismatchError. @return the message's number, for awaits(). Any thread.
-  std::uint64_t issues(const PeerMessage& message);
+  /// A message between two ranks is under way, which the other library carries. Where the peer's is found to be of
+  /// another type or size, the group ends with a MismatchError. @return the message's number, for awaits(). Any thread.
+  std::uint64_t issued(const PeerMessage& message);
   /// The same for a receive from whichever rank sends first: receives of this rank are no longer compared.
-  void issues_from_any();
+  void issued_from_any();
   /// This rank has waited for some time for a message that it issued: tells its peer, which compares. Any thread.
   void awaits(const PeerMessage& message);
 

@@ -99,7 +99,7 @@ class Control {
   /// one that is in an operation of ours instead does not wait in vain.
   void delegate(const Place& place, const std::string& title);
 
-  /// A message to or from a peer that the fallback carries, about to be issued. @return its number. Any thread.
+  /// A message to or from a peer is under way, which the fallback carries. @return its number. Any thread.
   std::uint64_t issue(PeerMessage own);
   /// A receive from whichever rank sends first, likewise.
   void issue_from_any();
