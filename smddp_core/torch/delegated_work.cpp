@@ -16,8 +16,10 @@ namespace {
 
 constexpr std::chrono::milliseconds kLookInterval{20};
 
-// gloo's work between two ranks has none, nor has that of its reduce-scatter.
-bool has_future(WorkBase& work) {
+// gloo's reduce-scatter has none. Nor has its work between two ranks, which is not asked: what it throws takes longer to
+// make than a small message.
+bool has_future(WorkBase& work, c10d::OpType op, bool on_host) {
+  if (on_host && c10d::isP2POp(op)) return false;
   try {
     return static_cast<bool>(work.getFuture());
   } catch (const c10::Error&) {
@@ -40,7 +42,7 @@ DelegatedWork::DelegatedWork(int rank, c10d::OpType op, const char* title, const
       operation_(std::move(operation)),
       communicator_(std::move(communicator)),
       on_host_(!inputs.empty() && inputs[0].is_cpu()),
-      tells_(has_future(*work_)) {}
+      tells_(has_future(*work_, op, on_host_)) {}
 
 // Nobody waited for it. Work between two ranks cannot tell.
 DelegatedWork::~DelegatedWork() {
