@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <sstream>
@@ -101,6 +102,7 @@ class Bootstrap {
       meeting_point_.enter(links.id);
       meeting_point_.set(record_of(rank()), smddp::to_text(mine));
       finish(listener, root, links);
+      links.control->moved_on();
     } catch (const Error& error) {
       links.control->raise(error.kind(), error.what());
       throw;
@@ -152,8 +154,15 @@ class Bootstrap {
     meeting_point_.open(to_text(root));
     Meeting meeting(listener, rank(), options_.job_ranks, root.key, meeting_point_.deadline(),
                     [this] { meeting_point_.check(); });
-    for (int r = 1; r < options_.size; ++r) meeting.expect({r, static_cast<int>(Channel::control)});
-    meet_on_lifelines(meeting, control);
+    std::vector<int> awaited(static_cast<std::size_t>(options_.size - 1));
+    std::iota(awaited.begin(), awaited.end(), 1);
+    for (const int r : awaited) meeting.expect({r, static_cast<int>(Channel::control)});
+    // Those that have come may ask whom this rank still waits for.
+    control.set_awaited(0, awaited);
+    meet_on_lifelines(meeting, control, [&](int met) {
+      awaited.erase(std::remove(awaited.begin(), awaited.end(), met), awaited.end());
+      control.set_awaited(0, awaited);
+    });
     return root;
   }
 
@@ -184,13 +193,14 @@ class Bootstrap {
       look = Deadline(kLookInterval);
     });
     meeting.call({0, static_cast<int>(Channel::control)}, root.info);
-    meet_on_lifelines(meeting, control);
+    meet_on_lifelines(meeting, control, [](int) {});
   }
 
-  void meet_on_lifelines(Meeting& meeting, Control& control) {
+  void meet_on_lifelines(Meeting& meeting, Control& control, const std::function<void(int)>& met) {
     meeting.run([&](Line line, Socket socket) {
       set_link_timeout(socket, env_.link_timeout);
       control.add(line.first, std::move(socket));
+      met(line.first);
     });
   }
 

@@ -87,12 +87,15 @@ void Rendezvous::check_root(const std::string& known) {
   if (prefix_.empty() && try_get(kRoot, kLastLook, now) && now != known) throw RootChanged();
 }
 
+// A rank that waits for others itself has joined, and says for whom.
 void Rendezvous::throw_absent(int rank) const {
+  const std::vector<int> absent = control_ ? control_->blame({rank}) : std::vector<int>{rank};
   std::ostringstream text;
-  text << "group " << group_ << ": " << rank_name(rank, job_ranks_) << " did not join in " << deadline_.seconds()
-       << " s";
+  text << "group " << group_ << ": ";
+  for (std::size_t i = 0; i < absent.size(); ++i) text << (i ? ", " : "") << rank_name(absent[i], job_ranks_);
+  text << " did not join in " << deadline_.seconds() << " s";
   TimeoutError error(text.str());
-  error.set_ranks({rank});
+  error.set_ranks(absent);
   throw error;
 }
 
@@ -101,6 +104,7 @@ std::string Rendezvous::get(const std::string& key, int rank) {
   for (;;) {
     const milliseconds slice = std::max(deadline_.left(kSlice), milliseconds(1));
     if (try_get(key, slice, value)) return value;
+    if (control_) control_->set_awaited(0, {rank});
     try {
       check();
     } catch (const PeerError&) {

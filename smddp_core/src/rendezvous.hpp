@@ -48,7 +48,7 @@ class Rendezvous {
   void set(const std::string& key, const std::string& value);
 
   /// Waits for `key`, which `rank` writes.
-  /// @throws TimeoutError naming `rank` at the deadline; PeerError when a watched rank is gone; what the store throws
+  /// @throws TimeoutError at the deadline, naming `rank` or, if that waits itself, those it waits for; PeerError when a watched rank is gone; what the store throws
   /// when it fails.
   std::string get(const std::string& key, int rank);
 
