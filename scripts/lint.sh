@@ -35,8 +35,12 @@ for folder in examples/*/; do
     check env MYPYPATH="${folder}source:modelparallel/python:entrypoint/src" mypy --no-error-summary --allow-untyped-calls \
         --no-warn-unused-ignores --disable-error-code=var-annotated "$folder"
 done
-git ls-files 'smddp_core/*.cpp' 'smddp_core/*.hpp' 'benchmarks/*.cpp' 'benchmarks/*.hpp' | check xargs -r clang-format --dry-run --Werror
-git ls-files '*.sh' .ci/run | check xargs -r shellcheck --external-sources --source-path=SCRIPTDIR
-git ls-files 'images/rendered/*.Dockerfile' | check xargs -r hadolint --config images/hadolint.yaml
+# Not by a pipe, whose last part would keep to itself that it failed.
+# shellcheck disable=SC2046 # lists; no name has a space
+{
+    check clang-format --dry-run --Werror $(git ls-files 'smddp_core/*.cpp' 'smddp_core/*.hpp' 'benchmarks/*.cpp' 'benchmarks/*.hpp')
+    check shellcheck --external-sources --source-path=SCRIPTDIR $(git ls-files '*.sh' .ci/run)
+    check hadolint --config images/hadolint.yaml $(git ls-files 'images/rendered/*.Dockerfile')
+}
 check shoal render --check
 exit $failed

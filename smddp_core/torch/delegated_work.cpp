@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kLookInterval{20};
 
-// gloo's reduce-scatter has none. Nor has its work between two ranks, which is not asked: what it throws takes longer to
-// make than a small message.
+// gloo's reduce-scatter has none. Nor has its work between two ranks, which is not asked: what it throws takes longer
+// to make than a small message.
 bool has_future(WorkBase& work, c10d::OpType op, bool on_host) {
   if (on_host && c10d::isP2POp(op)) return false;
   try {

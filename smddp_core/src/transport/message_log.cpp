@@ -8,7 +8,7 @@ namespace {
 
 // What is remembered: messages under way of this rank, what others said they wait for, and tags. A program that never
 // uses a tag twice is not to fill the memory: after so many nothing more is compared.
-constexpr std::size_t kMostOwn = 4096;
+constexpr std::size_t kMostOwn = 1024;
 constexpr std::size_t kMostTheirs = 256;
 constexpr std::size_t kMostChannels = 65536;
 
