@@ -48,8 +48,8 @@ class Rendezvous {
   void set(const std::string& key, const std::string& value);
 
   /// Waits for `key`, which `rank` writes.
-  /// @throws TimeoutError at the deadline, naming `rank` or, if that waits itself, those it waits for; PeerError when a watched rank is gone; what the store throws
-  /// when it fails.
+  /// @throws TimeoutError at the deadline, naming `rank` or, if that waits itself, those it waits for; PeerError when a
+  /// watched rank is gone; what the store throws when it fails.
   std::string get(const std::string& key, int rank);
 
   /// Throws when a rank that is watched has failed or gone.
