@@ -14,7 +14,7 @@ build="$here/build/tests${sanitizer:+-$sanitizer}"
 cmake -S "$here" -B "$build" -G Ninja -DSMDDP_BUILD_TORCH=OFF -DSMDDP_BUILD_TESTS=ON -DSMDDP_WERROR=ON -DSMDDP_SANITIZE="$sanitizer" >/dev/null
 cmake --build "$build"
 # Sanitizers take fresh pages for the shadow of every large buffer; each then costs a fault, which stops the other cores:
-# half of TSan's time went there. They clear the pages that they have instead.
+# two fifths of TSan's time went there. They clear the pages that they have instead.
 keep="clear_shadow_mmap_threshold=268435456"
 export ASAN_OPTIONS="$keep:${ASAN_OPTIONS:-}" TSAN_OPTIONS="$keep:no_huge_pages_for_shadow=0:${TSAN_OPTIONS:-}"
 # TSan wants memory where it expects it: kernels that scatter mappings widely make it stop at once.
