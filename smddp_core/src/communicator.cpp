@@ -154,6 +154,7 @@ class Communicator::Impl {
   }
   std::uint64_t sequence() const { return sequence_; }
   const Topology& topology() const { return links_.topology; }
+  const Env& env() const { return links_.env; }
   bool keeps_residuals(std::size_t bytes) const {
     const Env& env = links_.env;
     return links_.wire && env.wire_error_feedback && env.wire_dtype != DType::f32 && bytes >= env.wire_min_bytes;
@@ -218,6 +219,9 @@ OpHeader header_of(OpKind kind, std::size_t bytes, DType dtype, ReduceOp reduce 
   return header;
 }
 
+// In the tags of operations on rails.
+constexpr std::uint32_t kBetweenHosts = 0x40000000U;
+
 // Complex numbers are added as what they consist of.
 Reduction reduction_of(DType dtype, ReduceOp op, int ranks) {
   if (!can_reduce(dtype, op)) throw UsageError(std::string("cannot reduce ") + name_of(dtype) + " with " + name_of(op));
@@ -256,6 +260,23 @@ void Communicator::all_reduce(const void* in, void* out, std::size_t count, DTyp
       header, timeout,
       [&](Tier& tier, const Op& running) {
         tier.all_reduce(running, in, out, bytes / size_of(reduction.in), reduction);
+      },
+      residual);
+}
+
+void Communicator::all_reduce_between_hosts(void* data, std::size_t count, DType dtype, ReduceOp op, Timeout timeout,
+                                            Residual* residual, std::uint32_t tag) {
+  const Topology& topology = impl_->topology();
+  if (!topology.has_rails()) throw UsageError("all_reduce between hosts in a group that has no rails");
+  const Reduction reduction = reduction_of(dtype, op, topology.host_count());
+  const std::size_t bytes = bytes_of(count, size_of(dtype), 1, "all_reduce");
+  OpHeader header = header_of(OpKind::all_reduce, bytes, dtype, op);
+  // Not the sum of a rank that calls the other one.
+  header.tag = tag ^ kBetweenHosts;
+  impl_->run(
+      header, timeout,
+      [&](Tier& tier, const Op& running) {
+        tier.between_hosts().all_reduce(running, data, data, bytes / size_of(reduction.in), reduction);
       },
       residual);
 }
@@ -332,5 +353,6 @@ void Communicator::write_stats() { impl_->write_stats(); }
 std::uint64_t Communicator::sequence() const { return impl_->sequence(); }
 bool Communicator::keeps_residuals(std::size_t bytes) const { return impl_->keeps_residuals(bytes); }
 const Topology& Communicator::topology() const { return impl_->topology(); }
+const Env& Communicator::env() const { return impl_->env(); }
 
 }  // namespace smddp

@@ -183,6 +183,8 @@ const Row kRows[] = {
     {"SMDDP_NET_TRY_BYTES", Scope::group, "a whole number from 0 to 2^44", read_size<&Env::net_try_bytes, 0>,
      write_number<&Env::net_try_bytes>},
     {"SMDDP_NET_RELAY", Scope::group, "auto, always or never", read_when<&Env::net_relay>, write_when<&Env::net_relay>},
+    {"SMDDP_GPU_EXCHANGE", Scope::group, "auto, always or never", read_when<&Env::gpu_exchange>,
+     write_when<&Env::gpu_exchange>},
     {"SMDDP_MIN_SHARD_BYTES", Scope::group, "a whole number from 1 to 2^44", read_size<&Env::min_shard_bytes, 1>,
      write_number<&Env::min_shard_bytes>},
     {"SMDDP_STREAMS", Scope::group, "a whole number from 1 to 64", read_streams, write_number<&Env::streams>},

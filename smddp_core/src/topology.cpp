@@ -57,6 +57,10 @@ std::vector<int> Topology::rail() const {
   return ranks;
 }
 
+bool Topology::has_rails() const {
+  return path == Path::hierarchical || (path == Path::flat && size > 1 && host_count() == size);
+}
+
 std::string Topology::who(const std::vector<int>& some) const {
   constexpr std::size_t shown = 8;
   if (some.empty()) return "no rank";

@@ -85,9 +85,12 @@ void Backend::make_fallbacks(const c10::intrusive_ptr<c10d::Store>& store) {
     if (const auto alive = group.lock()) alive->check_peers("group set-up");
   });
   try {
-    Fallbacks fallbacks = interpreter_.make_fallbacks(watched, getRank(), getSize(), group_options_.timeout);
+    Fallbacks fallbacks = interpreter_.make_fallbacks(watched, communicator_->topology(),
+                                                      communicator_->env().gpu_exchange, group_options_.timeout);
     fallback_ = std::move(fallbacks.host);
     device_fallback_ = std::move(fallbacks.device);
+    if (fallbacks.exchange) rails_ = std::make_unique<Rails>(communicator_, std::move(fallbacks.local));
+    if (device_fallback_) device_watch_ = std::make_unique<DeviceWatch>(communicator_, [this] { abort_device(); });
   } catch (const std::exception& error) {
     fail_set_up(error.what());
   }
@@ -116,14 +119,18 @@ Backend::~Backend() {
   }
   stop(why_it_leaves());
   if (birthplace_.here()) {
+    device_watch_.reset();
     if (communicator_->failed()) drop_in_background(std::move(fallback_));
     // Not as a member's end, which holds the interpreter again: their threads may need it to drop their last work.
     fallback_.reset();
+    rails_.reset();
     device_fallback_.reset();
     return;
   }
   // In the child of a fork the others' threads do not exist, and their destructors would wait for them.
   fallback_.release();
+  device_watch_.release();
+  rails_.release();
   device_fallback_.release();
 }
 
@@ -189,6 +196,7 @@ void Backend::shutdown() {
   // Of a dead group's operations some may still wait.
   if (communicator_->failed()) return;
   shutdown_of(*fallback_, 0);
+  if (rails_) rails_->shutdown();
   if (device_fallback_) shutdown_of(*device_fallback_, 0);
 }
 
@@ -196,6 +204,11 @@ void Backend::abort() {
   communicator_->abort("the process group was aborted by " + rank_name(getRank(), group_options_.job_ranks) +
                        interpreter_.handling());
   abort_of(*fallback_, 0);
+  abort_device();
+}
+
+void Backend::abort_device() {
+  if (rails_) rails_->abort();
   if (device_fallback_) abort_of(*device_fallback_, 0);
 }
 

@@ -11,6 +11,8 @@
 
 #include "compat.hpp"
 #include "device.hpp"
+#include "device_watch.hpp"
+#include "rails.hpp"
 #include "residuals.hpp"
 #include "runtime/birthplace.hpp"
 #include "runtime/operation_queue.hpp"
@@ -27,12 +29,14 @@ class Backend;
 struct Fallbacks {
   c10::intrusive_ptr<BackendBase> host;    ///< For CPU tensors: gloo.
   c10::intrusive_ptr<BackendBase> device;  ///< For tensors on a GPU: NCCL; null where ranks share a GPU or have none.
+  c10::intrusive_ptr<BackendBase> local;   ///< The same among the ranks of this host; null where it is not needed.
+  bool exchange = false;                   ///< Whether all-reduces on GPUs cross between hosts by our exchange.
 };
 
 /// What only Python knows. Called without the interpreter's lock.
 struct Interpreter {
   /// Makes the fallbacks of a new group: called by all its ranks.
-  Fallbacks (*make_fallbacks)(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+  Fallbacks (*make_fallbacks)(const c10::intrusive_ptr<c10d::Store>& store, const Topology& topology, When gpu_exchange,
                               std::chrono::milliseconds timeout);
   /// " while handling ValueError: ..." in an `except` or `finally` that an exception led to, else "".
   std::string (*handling)();
@@ -55,8 +59,9 @@ struct GroupOptions {
 /// Ours: all-reduce, reduce-scatter (dense tensors of the core's types and reductions), broadcast, all-gather (any
 /// dense tensor), their single-tensor and coalesced forms, barrier. All else is a fallback's.
 ///
-/// Tensors on a device are the device fallback's (NCCL) where there is one. Where there is none, since several ranks
-/// share a GPU, say, our operations pass through host memory: see DeviceCall.
+/// Tensors on a device are the device fallback's (NCCL) where there is one, but for all-reduces over several hosts, see
+/// Rails. Where there is none, since several ranks share a GPU, say, our operations pass through host memory: see
+/// DeviceCall.
 ///
 /// No `override` below: some of these are not virtual in every torch release.
 class Backend final : public BackendBase {
@@ -195,6 +200,8 @@ class Backend final : public BackendBase {
   BackendBase& fallback_for(const Tensors& tensors, const char* operation);
   /// Whether tensors on a device are left to its own back end.
   bool left_to_device(at::TensorList tensors) const { return device_fallback_ && common_device(tensors); }
+  /// Whether an all-reduce goes by rails_. Not in graphs, which NCCL's calls can be part of.
+  bool on_rails(at::TensorList tensors, const c10d::ReduceOp& op) const;
   template <class Opts>
   Opts with_timeout(Opts opts) const;
   template <class Call>
@@ -220,6 +227,7 @@ class Backend final : public BackendBase {
   /// Puts `work` among what endCoalescing() returns, if that is under way.
   WorkPtr collect(WorkPtr work);
   void make_fallbacks(const c10::intrusive_ptr<c10d::Store>& store);
+  void abort_device();
   [[noreturn]] void fail_set_up(const std::string& text);
   void stop(const std::string& reason);
   std::string why_it_leaves() const;
@@ -237,6 +245,8 @@ class Backend final : public BackendBase {
   // Shared with work that was delegated, which may outlive the group.
   std::shared_ptr<Communicator> communicator_;
   DeviceStreams streams_;
+  std::unique_ptr<Rails> rails_;
+  std::unique_ptr<DeviceWatch> device_watch_;  // uses device_fallback_ and rails_
   const Birthplace birthplace_;
   std::atomic<std::uint64_t> issued_{0};
   std::atomic<bool> shut_down_{false};

@@ -68,14 +68,19 @@ Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptio
                });
 }
 
+bool Backend::on_rails(TensorList tensors, const c10d::ReduceOp& op) const {
+  return rails_ && Rails::can_reduce(tensors, op) && !is_capturing(tensors[0].device());
+}
+
 Backend::WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   only(tensors, "all_reduce");
-  if (!can_reduce(tensors, opts.reduceOp) || left_to_device(tensors)) return fallback_all_reduce(tensors, opts);
+  if (!can_reduce(tensors, opts.reduceOp) || (left_to_device(tensors) && !on_rails(tensors, opts.reduceOp)))
+    return fallback_all_reduce(tensors, opts);
   return issue_all_reduce(issue_of(c10d::OpType::ALLREDUCE, "smddp:all_reduce", tensors, tensors, opts), opts.reduceOp);
 }
 
 Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
-  if (!can_reduce(tensors, opts.reduceOp) || left_to_device(tensors))
+  if (!can_reduce(tensors, opts.reduceOp) || (left_to_device(tensors) && !on_rails(tensors, opts.reduceOp)))
     return fallback_all_reduce_coalesced(tensors, opts);
   return issue_all_reduce(
       issue_of(c10d::OpType::ALLREDUCE_COALESCED, "smddp:all_reduce_coalesced", tensors, tensors, opts), opts.reduceOp);
@@ -104,6 +109,10 @@ Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
 
 Backend::WorkPtr Backend::issue_all_reduce(const Issue& what, const c10d::ReduceOp& op) {
   return issue(what, [this, op](TensorList, TensorList tensors, Milliseconds timeout) {
+    if (left_to_device(tensors)) {
+      for (const at::Tensor& tensor : tensors) rails_->all_reduce(tensor, op, residuals_, timeout);
+      return;
+    }
     if (tensors.size() == 1) return reduce_alone(tensors[0], op, timeout);
     for (const std::vector<std::size_t>& group : fusion_groups(tensors)) {
       Tensors members;

@@ -123,7 +123,7 @@ bool DelegatedWork::wait(std::chrono::milliseconds timeout) {
     // Work on a device is not waited for by the host.
     const bool done = on_host_ ? wait_on_host(timeout) : work_->wait(timeout);
     // What the ranks told one another when they began: it may be that they did not mean the same.
-    if (operation_.number > 0) communicator_->check();
+    if (operation_.number > 0 || !on_host_) communicator_->check();
     communicator_->ended(operation_.record, false, std::chrono::steady_clock::now() - start);
     finish();
     return done;

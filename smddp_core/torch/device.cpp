@@ -11,7 +11,7 @@ namespace {
 
 using c10::impl::VirtualGuardImpl;
 
-bool is_capturing(const c10::Stream& stream) {
+bool is_capturing_on(const c10::Stream& stream) {
 #if SMDDP_TORCH_AT_LEAST(2, 13)
   return VirtualGuardImpl(stream.device_type()).isStreamCapturing(stream);
 #else
@@ -36,11 +36,13 @@ Optional<c10::Device> common_device(at::TensorList tensors) {
   return device;
 }
 
+bool is_capturing(c10::Device device) { return is_capturing_on(VirtualGuardImpl(device.type()).getStream(device)); }
+
 DeviceCall::DeviceCall(c10::Stream stream)
     : stream_(stream), ready_(stream.device_type()), done_(stream.device_type()) {
   const c10::Stream current = VirtualGuardImpl(stream.device_type()).getStream(stream.device());
   TORCH_CHECK_NOT_IMPLEMENTED(
-      !is_capturing(current),
+      !is_capturing_on(current),
       "smddp: collectives cannot be part of a CUDA graph, for the host takes part in them: call "
       "them outside of torch.cuda.graph(), or use init_process_group(\"nccl\")");
   ready_.record(current);

@@ -57,6 +57,9 @@ class DeviceStreams {
   std::vector<c10::Stream> streams_;
 };
 
+/// Whether a graph is being captured on the current stream of `device`.
+bool is_capturing(c10::Device device);
+
 /// Waits until everything on the current stream of `device` has been done.
 void synchronize_current_stream(c10::Device device);
 

@@ -109,6 +109,8 @@ Backend::WorkPtr Backend::delegate(c10d::OpType op, const char* title, const Ten
     if (on_host) rethrow_as_ours(std::current_exception(), operation, *communicator_);
     throw;
   }
+  // NCCL carries a synchronous operation out on the caller's stream: there is nothing to wait for (2.8).
+  if (!theirs) return theirs;
   // Not counted before: those that gloo refuses are none.
   if (!message.type.empty()) operation.message.number = communicator_->issued(message);
   if (op == c10d::OpType::RECVANYSOURCE && on_host) communicator_->issued_from_any();
@@ -120,7 +122,9 @@ Backend::WorkPtr Backend::delegate(c10d::OpType op, const char* title, const Ten
 }
 
 Backend::WorkPtr Backend::as_one(std::vector<WorkPtr> works) const {
-  if (works.size() == 1) return works[0];
+  // Some may have nothing to wait for: see delegate().
+  works.erase(std::remove(works.begin(), works.end(), nullptr), works.end());
+  if (works.size() < 2) return works.empty() ? WorkPtr() : works[0];
   return c10::make_intrusive<CoalescedWork>(getRank(), std::move(works));
 }
 

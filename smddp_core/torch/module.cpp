@@ -51,15 +51,22 @@ void translate(std::exception_ptr pointer) {
   }
 }
 
-Fallbacks make_fallbacks(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+Fallbacks make_fallbacks(const c10::intrusive_ptr<c10d::Store>& store, const Topology& topology, When gpu_exchange,
                          std::chrono::milliseconds timeout) {
-  using Pair = std::pair<c10::intrusive_ptr<BackendBase>, Optional<c10::intrusive_ptr<BackendBase>>>;
+  using One = Optional<c10::intrusive_ptr<BackendBase>>;
+  using All = std::tuple<c10::intrusive_ptr<BackendBase>, One, One, bool>;
   const py::gil_scoped_acquire gil;
   const py::module_ module = py::module_::import("smdistributed.dataparallel.torch._fallbacks");
   const double seconds = std::chrono::duration<double>(timeout).count();
   try {
-    auto [host, device] = module.attr("fallbacks")(store, rank, size, seconds).cast<Pair>();
-    return {std::move(host), device.value_or(c10::intrusive_ptr<BackendBase>())};
+    const char* const wanted[] = {"auto", "always", "never"};
+    const std::vector<int> rails = topology.has_rails() ? topology.local() : std::vector<int>();
+    auto [host, device, local, exchange] = module
+                                               .attr("fallbacks")(store, topology.rank, topology.size, seconds, rails,
+                                                                  wanted[static_cast<std::size_t>(gpu_exchange)])
+                                               .cast<All>();
+    const c10::intrusive_ptr<BackendBase> none;
+    return {std::move(host), device.value_or(none), local.value_or(none), exchange};
   } catch (const py::error_already_set& error) {
     // Not a KeyboardInterrupt.
     if (!error.matches(PyExc_Exception)) throw;

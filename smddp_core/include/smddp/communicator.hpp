@@ -64,6 +64,12 @@ class Communicator {
   void all_reduce(const void* in, void* out, std::size_t count, DType dtype, ReduceOp op, Timeout timeout,
                   Residual* residual = nullptr, int root = -1, std::uint32_t tag = 0);
 
+  /// all_reduce() over the ranks of this one's rail only (Topology::rail()), in place, called by all ranks: for
+  /// programs that do the hosts' part themselves, and share a message among the ranks of a host. An average is that of
+  /// the rail. @pre topology().has_rails()
+  void all_reduce_between_hosts(void* data, std::size_t count, DType dtype, ReduceOp op, Timeout timeout,
+                                Residual* residual = nullptr, std::uint32_t tag = 0);
+
   /// outs[r] (`bytes` bytes each, one a rank) = rank r's `in`. `in` may be outs[rank].
   void all_gather(const void* in, const std::vector<void*>& outs, std::size_t bytes, Timeout timeout,
                   DType dtype = DType::bytes, std::uint32_t tag = 0);
@@ -157,6 +163,9 @@ class Communicator {
   std::uint64_t sequence() const;
 
   const Topology& topology() const;
+
+  /// What the group agreed on, and this rank's own.
+  const Env& env() const;
 
  private:
   class Impl;

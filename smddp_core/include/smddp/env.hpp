@@ -92,6 +92,11 @@ struct Env {
   /// the way of one), `always` or `never`. The bits are the same.
   When net_relay = When::automatic;
 
+  /// SMDDP_GPU_EXCHANGE [group]: whether all-reduces of tensors on GPUs cross between hosts through host memory and the
+  /// exchange that CPU tensors take (inside a host NCCL sums), or all of it is NCCL's: `auto` (default: the exchange,
+  /// but NCCL where any host has a network that reads GPUs' memory), `always` or `never`. Through torch only.
+  When gpu_exchange = When::automatic;
+
   /// SMDDP_MIN_SHARD_BYTES [group]: a block is cut for fewer ranks than there are, if shards would be smaller.
   /// Default 4 KiB.
   std::size_t min_shard_bytes = 4096;

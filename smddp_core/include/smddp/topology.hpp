@@ -45,8 +45,11 @@ struct Topology {
   int local_size() const { return static_cast<int>(local().size()); }
   int host_count() const { return static_cast<int>(hosts.size()); }
 
-  /// Ranks with this rank's local rank, one a host, in host order. Only for Path::hierarchical.
+  /// Ranks with this rank's local rank, one a host, in host order. Only where has_rails().
   std::vector<int> rail() const;
+
+  /// Whether what crosses between hosts goes by rails: several hosts, each with the same number of ranks.
+  bool has_rails() const;
 
   /// "rank 2 on node-b (10.0.0.2)"; several are joined by commas, of many only the first few.
   std::string who(const std::vector<int>& some) const;

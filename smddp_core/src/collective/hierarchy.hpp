@@ -33,6 +33,7 @@ class Hierarchy final : public Tier {
   void all_gather(const Op& op, const void* in, const std::vector<MutableBlock>& blocks) override;
   void reduce_scatter(const Op& op, const std::vector<Block>& blocks, void* out, const Reduction& reduction) override;
   void all_reduce(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) override;
+  Tier& between_hosts() override { return *rail_; }
 
  private:
   /// Blocks that are summed in the host before the first one's results are waited for.

@@ -37,6 +37,10 @@ class Tier {
   /// out[i] = reduction over ranks of in[i], in the same order. `in` and `out` are the same (types of one size) or
   /// disjoint.
   virtual void all_reduce(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) = 0;
+
+  /// Of a tier with several ranks a host, the part that joins hosts: this rank's rail. For callers that do the host's
+  /// part themselves.
+  virtual Tier& between_hosts() { return *this; }
 };
 
 /// Memory that grows to the largest request and is not cleared.

@@ -4,14 +4,17 @@
 // Everything enqueued on a stream waits a while and then runs on the stream's own thread. Freed memory is overwritten
 // once the streams that it was recorded on have done with it. So whoever forgets to wait for an event, to record a
 // tensor on a stream or to wait for a copy reads the wrong numbers: that is the purpose of this device.
+//
+// What NCCL is for GPUs, FakeNccl is for it: operations that run on the stream, and of which the host only hears.
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/view_native.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/csrc/utils/pybind.h>
 #include <torch/library.h>
-
-#include <pybind11/pybind11.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <array>
 #include <chrono>
@@ -237,13 +240,93 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("empty.memory_format", empty);
   library.impl("empty_strided", empty_strided);
   library.impl("as_strided", at::native::as_strided_tensorimpl);
+  library.impl("view", [](const at::Tensor& tensor, at::IntArrayRef sizes) { return at::native::view(tensor, sizes); });
   library.impl("_copy_from", copy_from);
   library.impl("record_stream", record_stream);
 }
 
+// It takes no time to be waited for: the caller's stream carries it out.
+struct OnStream final : c10d::Work {
+  OnStream() : Work(-1, c10d::OpType::UNKNOWN) {}
+  bool isCompleted() override { return true; }
+  bool isSuccess() const override { return true; }
+  bool wait(std::chrono::milliseconds) override { return true; }
+};
+
+// The operations of another back end on the host's view of the tensors, on the current stream. Like NCCL's they stay
+// there for ever when a rank does not come, until abort().
+class FakeNccl final : public c10d::Backend {
+ public:
+  explicit FakeNccl(c10::intrusive_ptr<c10d::Backend> other)
+      : Backend(other->getRank(), other->getSize()), other_(std::move(other)) {}
+
+  const std::string getBackendName() const override { return "fake_nccl"; }
+
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& options) override {
+    return enqueue(options.asyncOp, [tensors = views(tensors), options](Backend& other) mutable {
+      other.allreduce(tensors, options)->wait();
+    });
+  }
+  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
+                                                 const c10d::AllgatherOptions& options) override {
+    return enqueue(options.asyncOp, [out = on_host(output), in = on_host(input), options](Backend& other) mutable {
+      at::Tensor mine = in.clone();  // it may be part of `out`
+      other._allgather_base(out, mine, options)->wait();
+    });
+  }
+  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                      const c10d::ReduceScatterOptions& options) override {
+    return enqueue(options.asyncOp, [out = on_host(output), in = on_host(input), options](Backend& other) mutable {
+      // Gathered and added here: the other back end averages nothing.
+      std::vector<at::Tensor> all;
+      for (int rank = 0; rank < other.getSize(); ++rank) all.push_back(at::empty_like(in));
+      std::vector<std::vector<at::Tensor>> lists{all};
+      std::vector<at::Tensor> mine{in.clone()};
+      other.allgather(lists, mine)->wait();
+      at::Tensor sum = lists[0][0];
+      for (std::size_t i = 1; i < lists[0].size(); ++i) sum = join(sum, lists[0][i], options.reduceOp);
+      if (options.reduceOp == c10d::ReduceOp::AVG) sum = sum / other.getSize();
+      out.copy_(sum.narrow(0, other.getRank() * out.numel(), out.numel()));
+    });
+  }
+  void abort() override { other_->abort(); }
+
+ private:
+  static at::Tensor join(const at::Tensor& a, const at::Tensor& b, const c10d::ReduceOp& op) {
+    if (op == c10d::ReduceOp::MAX) return at::maximum(a, b);
+    if (op == c10d::ReduceOp::MIN) return at::minimum(a, b);
+    return op == c10d::ReduceOp::PRODUCT ? a * b : a + b;
+  }
+  static std::vector<at::Tensor> views(const std::vector<at::Tensor>& tensors) {
+    std::vector<at::Tensor> all;
+    for (const at::Tensor& tensor : tensors) all.push_back(on_host(tensor));
+    return all;
+  }
+  // As of NCCL's: nothing to wait for where the caller's stream is the operation's.
+  c10::intrusive_ptr<c10d::Work> enqueue(bool asynchronous, std::function<void(Backend&)> operation) {
+    queue(current_stream).push([other = other_, operation = std::move(operation)] {
+      std::this_thread::sleep_for(kDelay);
+      at::AutoDispatchBelowAutograd below;
+      try {
+        operation(*other);
+      } catch (const std::exception&) {  // aborted
+      }
+    });
+    if (!asynchronous) return {};
+    return c10::make_intrusive<OnStream>();
+  }
+
+  c10::intrusive_ptr<c10d::Backend> other_;
+};
+
 }  // namespace
 
 PYBIND11_MODULE(fake_device, module) {
+  pybind11::module_::import("torch.distributed");
+  module.def("nccl", [](const c10::intrusive_ptr<c10d::Backend>& other) {
+    return c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<FakeNccl>(other));
+  });
   module.def("set_stream", [](int id) { current_stream = id; });
   module.def("synchronize", [] {
     pybind11::gil_scoped_release release;

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import signal
 import sys
+import time
 from datetime import timedelta
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401
+import smdistributed.dataparallel.torch.torch_smddp as torch_smddp
 import torch
 import torch.distributed as dist
+from smdistributed.dataparallel.torch import _fallbacks
+from torch._C import _distributed_c10d as c10d
 
 DEVICE = "privateuseone"
 COUNT = 1000
@@ -122,8 +127,105 @@ class Checks:
         return ""
 
 
+class RailChecks(Checks):
+    """Every rank with a device of its own, on several hosts: what NCCL does, FakeNccl does."""
+
+    def sum_of(self, own: list[torch.Tensor], op: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        tensor = on_device(own[self.rank].to(dtype))
+        dist.all_reduce(tensor, op)
+        return tensor.cpu()
+
+    def reductions(self) -> None:
+        """Shards of all sizes: equal ones, with a rest, fewer elements than ranks, none."""
+        for count in (1000, 1001, 3, 1, 0):
+            own = [(torch.arange(count) % 5 + rank + 1.0).double() for rank in range(self.size)]
+            everyone = torch.stack(own)
+            for op, wanted in (
+                (dist.ReduceOp.SUM, everyone.sum(0)),
+                (dist.ReduceOp.AVG, everyone.mean(0)),
+                (dist.ReduceOp.PRODUCT, everyone.prod(0)),
+                (dist.ReduceOp.MAX, everyone.amax(0)),
+                (dist.ReduceOp.MIN, everyone.amin(0)),
+            ):
+                assert torch.allclose(self.sum_of(own, op).double(), wanted), (count, op)
+            for dtype in (torch.bfloat16, torch.int32, torch.int64, torch.uint8):
+                got = self.sum_of(own, dist.ReduceOp.SUM, dtype)
+                assert torch.allclose(got.double(), everyone.sum(0), rtol=1e-2), (count, dtype)
+
+    def layouts(self) -> None:
+        tensor = on_device(self.own[self.rank].reshape(10, 100)).t()
+        dist.all_reduce(tensor)
+        assert torch.equal(tensor.cpu(), self.total.reshape(10, 100).t())
+
+    def left_to_nccl(self) -> None:
+        """A type that NCCL would refuse is its to refuse; in a graph it sums alone."""
+        before = self.bytes()
+        halves = on_device(torch.ones(4, dtype=torch.int16))
+        dist.all_reduce(halves)
+        self.fake.capture(True)
+        tensor = self.mine()
+        dist.all_reduce(tensor)
+        self.fake.capture(False)
+        assert self.bytes() == before
+        assert torch.equal(tensor.cpu(), self.total)
+
+    def bytes(self) -> int:
+        counted: dict[str, Any] = torch_smddp.stats()
+        return int(counted["operations"].get("all_reduce", {}).get("bytes", 0))
+
+    def what_crosses(self) -> int:
+        """Bytes of the core's all-reduces for one of COUNT elements."""
+        before = self.bytes()
+        dist.all_reduce(self.mine())
+        return self.bytes() - before
+
+
+def on_rails(fake: Any) -> dict[str, Any]:
+    rank = os.environ["RANK"]
+    stand_ins: Any = _fallbacks
+    gloo = stand_ins._gloo
+    stand_ins.dist = SimpleNamespace(is_nccl_available=lambda: True)
+    stand_ins._gpu = lambda: rank
+    stand_ins._has_rdma = lambda: "rdma" in sys.argv
+    stand_ins._nccl = lambda name, store, *place: fake.nccl(gloo(c10d.PrefixStore(name, store), *place))
+    dist.init_process_group(f"cpu:smddp,{DEVICE}:smddp", timeout=timedelta(seconds=40))
+    checks = RailChecks(fake)
+    crossed = checks.what_crosses()
+    if crossed:
+        checks.order_of_streams()
+        checks.futures()
+        checks.reductions()
+        checks.layouts()
+        checks.left_to_nccl()
+    return {"crossed": crossed}
+
+
+def neighbour_dies(fake: Any) -> dict[str, Any]:
+    """The others' sums inside the host would wait for ever."""
+    on_rails(fake)
+    checks = RailChecks(fake)
+    if checks.rank == dist.get_world_size() - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    start = time.monotonic()
+    try:
+        for _ in range(3):
+            dist.all_reduce(checks.mine())
+            fake.synchronize()
+    except RuntimeError as error:
+        print(json.dumps({"error": f"{type(error).__name__}: {error}", "seconds": time.monotonic() - start}))
+        sys.stdout.flush()
+        os._exit(0)
+    raise AssertionError("nobody missed the rank that died")
+
+
 def main() -> None:
     fake = load(sys.argv[1])
+    if "rails" in sys.argv:
+        report = neighbour_dies(fake) if "death" in sys.argv else on_rails(fake)
+        dist.barrier()
+        dist.destroy_process_group()
+        print(json.dumps(report))
+        return
     dist.init_process_group(f"cpu:smddp,{DEVICE}:smddp", timeout=timedelta(seconds=40))
     checks = Checks(fake)
     checks.order_of_streams()
