@@ -5,6 +5,7 @@
 #include "fusion.hpp"
 #include "issue.hpp"
 #include "security/crc32c.hpp"
+#include "staging.hpp"
 #include "tensors.hpp"
 
 namespace smddp::torch_binding {
@@ -127,13 +128,21 @@ Backend::WorkPtr Backend::issue_all_reduce(const Issue& what, const c10d::Reduce
 
 void Backend::reduce_alone(const at::Tensor& tensor, const c10d::ReduceOp& op, Milliseconds timeout) {
   const Reduce reduce = *reduce_op(op, tensor.scalar_type());
-  Flat flat = contribution(tensor, reduce);
   std::shared_ptr<Residual> residual;
-  if (communicator_->keeps_residuals(tensor.nbytes())) residual = residuals_.of(tensor);
-  communicator_->all_reduce(flat.data(), flat.data(), static_cast<std::size_t>(tensor.numel()),
-                            *arithmetic_type(tensor.scalar_type()), reduce.op, timeout, residual.get(), -1,
-                            form_of(tensor.scalar_type(), reduce));
-  flat.finish();
+  const bool keeps_residual = communicator_->keeps_residuals(tensor.nbytes());
+  if (keeps_residual) residual = residuals_.of(tensor);
+  const auto sum = [&](void* data, std::int64_t count, std::uint32_t tag) {
+    communicator_->all_reduce(data, data, static_cast<std::size_t>(count), *arithmetic_type(tensor.scalar_type()),
+                              reduce.op, timeout, residual.get(), -1, form_of(tensor.scalar_type(), reduce) ^ tag);
+  };
+  if (tensor.is_cpu()) {
+    Flat flat = contribution(tensor, reduce);
+    sum(flat.data(), tensor.numel(), 0);
+    return flat.finish();
+  }
+  const at::Tensor run = one_run(tensor, reduce.factor);
+  all_reduce_staged(run.view({-1}), *communicator_, keeps_residual, kNoTimeout, sum);
+  if (!run.is_same(tensor)) tensor.copy_(run);
 }
 
 // Without residuals, which belong to tensors: where a buffer would need them, its members go alone.

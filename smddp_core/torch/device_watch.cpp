@@ -31,13 +31,12 @@ void DeviceWatch::look_after() {
     try {
       communicator_->check_alive("an operation on a GPU", 0);
     } catch (const Error& cause) {
-      // NCCL first: fail() waits for an operation of ours that is under way, which may wait for NCCL.
-      abort_();
+      // First what it will be said to have been: whoever NCCL lets go asks at once.
       try {
         communicator_->fail(cause);
       } catch (const Error&) {
       }
-      return;
+      return abort_();
     }
     lock.lock();
   }

@@ -13,7 +13,7 @@ namespace smddp::torch_binding {
 
 /// NCCL's kernels wait on the GPU for a rank that was killed until the group's timeout, and whoever waits for the GPU
 /// with them. While this lives, a thread looks after the group some times a second; when it is dead, or a rank has
-/// died, the thread calls `abort`, which lets go of the GPU, and ends the group with that error.
+/// died, the thread ends the group with that error and calls `abort`, which lets go of the GPU.
 class DeviceWatch {
  public:
   DeviceWatch(std::shared_ptr<Communicator> communicator, std::function<void()> abort);

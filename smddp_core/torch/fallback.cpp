@@ -107,6 +107,7 @@ Backend::WorkPtr Backend::delegate(c10d::OpType op, const char* title, const Ten
   } catch (...) {
     communicator_->ended(operation.record, true, {});
     if (on_host) rethrow_as_ours(std::current_exception(), operation, *communicator_);
+    communicator_->check();
     throw;
   }
   // NCCL carries a synchronous operation out on the caller's stream: there is nothing to wait for (2.8).

@@ -1,25 +1,14 @@
 #include "rails.hpp"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-
-#include <thread>
 #include <utility>
 
-#include "device.hpp"
-#include "smddp/errors.hpp"
+#include "staging.hpp"
 #include "tensors.hpp"
 
 namespace smddp::torch_binding {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
-
-// A copy to the host takes less than this if nothing else is under way.
-constexpr std::chrono::microseconds kSpin{50};
-constexpr std::chrono::microseconds kNap{20};
-// How often a rank that waits for its neighbours asks whether they live.
-constexpr Milliseconds kLookInterval{20};
 
 // NCCL has no other types that the core has too. Bools are bytes there and logic here.
 bool nccl_has(at::ScalarType type) {
@@ -52,7 +41,7 @@ bool nccl_has(ReduceOp op, at::ScalarType type) {
   }
 }
 
-c10d::ReduceOp::RedOpType nccl_op(ReduceOp op) {
+c10d::ReduceOp nccl_op(ReduceOp op) {
   switch (op) {
     case ReduceOp::avg:
       return c10d::ReduceOp::AVG;
@@ -86,35 +75,37 @@ bool Rails::can_reduce(TensorList tensors, const c10d::ReduceOp& op) {
 void Rails::all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op, Residuals& residuals, Milliseconds timeout) {
   const Reduce reduce = *reduce_op(op, tensor.scalar_type());
   const std::int64_t shard = (tensor.numel() + local_size_ - 1) / local_size_;
-  std::shared_ptr<Residual> residual;
-  if (communicator_->keeps_residuals(static_cast<std::size_t>(shard) * tensor.element_size()))
-    residual = residuals.of(tensor);
-  const bool in_place = !reduce.factor.defined() && shard * local_size_ == tensor.numel() && tensor.is_contiguous() &&
-                        !tensor.is_conj() && !tensor.is_neg();
-  if (in_place) return reduce_shards(tensor.view({-1}), nccl_op(reduce.op), residual, timeout);
+  const std::int64_t rest = shard * local_size_ - tensor.numel();
+  Message message{nccl_op(reduce.op), false, nullptr, timeout};
+  message.keeps_residual = communicator_->keeps_residuals(static_cast<std::size_t>(shard) * tensor.dtype().itemsize());
+  if (message.keeps_residual) message.residual = residuals.of(tensor);
+  const at::Tensor run = one_run(tensor, reduce.factor);
+  if (rest == 0) {
+    reduce_shards(run.view({-1}), message);
+    if (!run.is_same(tensor)) tensor.copy_(run);
+    return;
+  }
   // What is behind the last element is nobody's, and goes along.
-  const at::Tensor buffer = at::empty({shard * local_size_}, tensor.options().memory_format(c10::nullopt));
-  const at::Tensor run = buffer.narrow(0, 0, tensor.numel()).view(tensor.sizes());
-  run.copy_(tensor);
-  if (reduce.factor.defined()) run.mul_(reduce.factor.to(run.options()));
-  reduce_shards(buffer, nccl_op(reduce.op), residual, timeout);
-  tensor.copy_(run);
+  const at::Tensor buffer = at::empty({shard * local_size_}, run.options().memory_format(at::MemoryFormat::Contiguous));
+  const at::Tensor own = buffer.narrow(0, 0, tensor.numel());
+  own.copy_(run.view({-1}));
+  reduce_shards(buffer, message);
+  tensor.copy_(own.view(tensor.sizes()));
 }
 
-void Rails::reduce_shards(at::Tensor buffer, const c10d::ReduceOp& op, const std::shared_ptr<Residual>& residual,
-                          Milliseconds timeout) {
+void Rails::reduce_shards(at::Tensor buffer, const Message& message) {
   const std::int64_t count = buffer.numel() / local_size_;
   at::Tensor shard = buffer.narrow(0, local_rank_ * count, count);
-  if (!local_ || count == 0) return exchange(shard, op, residual.get(), timeout);
+  if (!local_ || count == 0) return exchange(shard, message);
   try {
     // NCCL's waits are the stream's, not the host's.
     c10d::ReduceScatterOptions scatter;
-    scatter.reduceOp = op;
-    scatter.timeout = timeout;
+    scatter.reduceOp = message.op;
+    scatter.timeout = message.timeout;
     local_->_reduce_scatter_base(shard, buffer, scatter)->wait();
-    exchange(shard, op, residual.get(), timeout);
+    exchange(shard, message);
     c10d::AllgatherOptions gather;
-    gather.timeout = timeout;
+    gather.timeout = message.timeout;
     local_->_allgather_base(buffer, shard, gather)->wait();
   } catch (...) {
     abort();
@@ -122,36 +113,14 @@ void Rails::reduce_shards(at::Tensor buffer, const c10d::ReduceOp& op, const std
   }
 }
 
-void Rails::exchange(const at::Tensor& shard, const c10d::ReduceOp& op, Residual* residual, Milliseconds timeout) {
-  const at::Tensor staging = empty_staging(shard);
-  staging.copy_(shard, /*non_blocking=*/true);
-  wait_for_copy(shard.device(), timeout);
-  communicator_->all_reduce_between_hosts(staging.data_ptr(), static_cast<std::size_t>(shard.numel()),
-                                          *arithmetic_type(shard.scalar_type()), reduce_op(op, shard.scalar_type())->op,
-                                          timeout, residual);
-  shard.copy_(staging, /*non_blocking=*/true);
-}
-
-// What the copy waits for, NCCL inside the host, would wait for a rank that is gone for ever: not this thread with it.
-void Rails::wait_for_copy(c10::Device device, Milliseconds timeout) {
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  const c10::Stream stream = guard.getStream(device);
-  const auto start = Clock::now();
-  auto next_look = start + kLookInterval;
-  while (!guard.queryStream(stream)) {
-    const auto now = Clock::now();
-    if (now > start + kSpin) std::this_thread::sleep_for(kNap);
-    if (now < next_look) continue;
-    next_look = now + kLookInterval;
-    try {
-      communicator_->check_alive("all_reduce", 0);
-      if (now - start > timeout)
-        throw TimeoutError("all_reduce: the sum inside the host (NCCL) is not done after " +
-                           std::to_string(timeout.count()) + " ms: a rank of this host is missing, or its GPU is busy");
-    } catch (const Error& error) {
-      communicator_->fail(error);
-    }
-  }
+void Rails::exchange(const at::Tensor& shard, const Message& message) {
+  const DType type = *arithmetic_type(shard.scalar_type());
+  const ReduceOp sum = reduce_op(message.op, shard.scalar_type())->op;
+  all_reduce_staged(shard, *communicator_, message.keeps_residual, message.timeout,
+                    [&](void* data, std::int64_t count, std::uint32_t tag) {
+                      communicator_->all_reduce_between_hosts(data, static_cast<std::size_t>(count), type, sum,
+                                                              message.timeout, message.residual.get(), tag);
+                    });
 }
 
 void Rails::abort() {

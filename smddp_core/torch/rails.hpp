@@ -38,11 +38,14 @@ class Rails {
   void shutdown();
 
  private:
-  void reduce_shards(at::Tensor buffer, const c10d::ReduceOp& op, const std::shared_ptr<Residual>& residual,
-                     std::chrono::milliseconds timeout);
-  void exchange(const at::Tensor& shard, const c10d::ReduceOp& op, Residual* residual,
-                std::chrono::milliseconds timeout);
-  void wait_for_copy(c10::Device device, std::chrono::milliseconds timeout);
+  struct Message {
+    c10d::ReduceOp op;
+    bool keeps_residual;  ///< On all ranks alike; `residual` may be missing on some.
+    std::shared_ptr<Residual> residual;
+    std::chrono::milliseconds timeout;
+  };
+  void reduce_shards(at::Tensor buffer, const Message& message);
+  void exchange(const at::Tensor& shard, const Message& message);
 
   const std::shared_ptr<Communicator> communicator_;
   const c10::intrusive_ptr<BackendBase> local_;

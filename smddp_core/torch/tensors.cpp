@@ -120,9 +120,16 @@ MoveType move_type(at::ScalarType type) {
   return {DType::bytes, static_cast<std::uint32_t>(type)};
 }
 
+bool is_one_run(const at::Tensor& tensor) { return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg(); }
+
+at::Tensor one_run(const at::Tensor& tensor, const at::Tensor& factor) {
+  if (factor.defined()) return (tensor * factor.to(tensor.options())).contiguous();
+  return is_one_run(tensor) ? tensor : tensor.clone(at::MemoryFormat::Contiguous);
+}
+
 Flat::Flat(const at::Tensor& tensor, bool read) : tensor_(&tensor) {
   const bool on_host = tensor.device().is_cpu();
-  if (on_host && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg()) return;
+  if (on_host && is_one_run(tensor)) return;
   copy_ = on_host ? at::empty(tensor.sizes(), tensor.options().memory_format(at::MemoryFormat::Contiguous))
                   : empty_staging(tensor);
   if (!read) return;

@@ -52,6 +52,12 @@ struct MoveType {
 };
 MoveType move_type(at::ScalarType type);
 
+/// True where the memory of `tensor` has its elements as they are, one behind the other.
+bool is_one_run(const at::Tensor& tensor);
+
+/// `tensor` times `factor` (if that is defined) as one run: itself where it is one, else a copy on its device.
+at::Tensor one_run(const at::Tensor& tensor, const at::Tensor& factor);
+
 /// The memory of a tensor as one run of elements on the host: its own if it is there and contiguous, else a copy that
 /// finish() writes back. Copies of a device's tensors go by the current stream of the device.
 class Flat {

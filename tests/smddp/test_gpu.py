@@ -40,6 +40,7 @@ def test_ranks_that_share_a_gpu(hosts: str) -> None:
         assert report["busy"], "the call waited for the GPU"
         assert "cannot be part of a CUDA graph" in report["graph"]
         assert "left to NCCL" in report["messages"]
+        assert report["layouts"] == ""
 
 
 @pytest.mark.parametrize(("hosts", "crossed"), [("aa", 0), ("ab", 4000), ("aabb", 2000)])
@@ -51,6 +52,8 @@ def test_ranks_with_gpus_of_their_own(hosts: str, crossed: int) -> None:
         assert report["busy"], "the call waited for the GPU"
         assert report["graph"] == ""
         assert report["messages"] == ""
+        # NCCL itself refuses it.
+        assert report["layouts"] == ("" if crossed else "Tensors must be contiguous")
 
 
 @pytest.mark.parametrize(("hosts", "own_gpus"), [("aaa", False), ("aaa", True), ("aabb", True)])

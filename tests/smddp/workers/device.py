@@ -111,6 +111,17 @@ class Checks:
             work.wait()
         assert all(torch.equal(each.cpu(), self.total) for each in many)
 
+    def pieces(self) -> None:
+        """Large ones go in pieces, whatever their layout: it need not be the same on all ranks."""
+        count = 3_000_004
+        own = torch.arange(count, dtype=torch.float32) % 11 + self.rank
+        tensor = on_device(own)
+        if self.rank == 0:
+            tensor = on_device(own.reshape(4, -1).t().contiguous()).t()
+        dist.all_reduce(tensor)
+        total = self.size * (torch.arange(count) % 11) + sum(range(self.size))
+        assert torch.equal(tensor.cpu().reshape(-1), total.float())
+
     def refusals(self) -> dict[str, str]:
         self.fake.capture(True)
         graph = self.refusal(lambda: dist.all_reduce(self.mine()))
@@ -196,6 +207,7 @@ def on_rails(fake: Any) -> dict[str, Any]:
         checks.futures()
         checks.reductions()
         checks.layouts()
+        checks.pieces()
         checks.left_to_nccl()
     return {"crossed": crossed}
 
@@ -232,6 +244,7 @@ def main() -> None:
     checks.futures()
     checks.memory()
     checks.operations()
+    checks.pieces()
     refused = checks.refusals()
     dist.barrier()
     dist.destroy_process_group()
