@@ -180,6 +180,43 @@ TEST(Hierarchy, ManyBlocksInFlight) {
   });
 }
 
+// For those who add inside the hosts themselves: each rail's sums are its own.
+TEST(Hierarchy, RailsCanBeUsedAlone) {
+  for (const Hosts& hosts : {kTwoByTwo, Hosts{"a", "b", "a", "b"}, kFlat})
+    run_ranks(hosts, [](Communicator& group, int rank) {
+      for (const std::size_t count : {0U, 1U, 100'003U}) {
+        Floats data(count, static_cast<float>(rank + 1));
+        group.all_reduce_between_hosts(data.data(), count, DType::f32, ReduceOp::sum, kTimeout);
+        float sum = 0;
+        for (const int other : group.topology().rail()) sum += static_cast<float>(other + 1);
+        ASSERT_EQ(data, Floats(count, sum));
+        group.all_reduce_between_hosts(data.data(), count, DType::f32, ReduceOp::avg, kTimeout);
+        ASSERT_EQ(data, Floats(count, sum));
+      }
+    });
+}
+
+TEST(Hierarchy, ThereAreNoRailsOnOneHostOrUnevenOnes) {
+  for (const Hosts& hosts : {Hosts{"a", "a"}, Hosts{"a", "a", "b"}})
+    run_ranks(hosts, [](Communicator& group, int) {
+      float data = 1;
+      ASSERT_FALSE(group.topology().has_rails());
+      ASSERT_THROW(group.all_reduce_between_hosts(&data, 1, DType::f32, ReduceOp::sum, kTimeout), UsageError);
+      group.barrier(kTimeout);
+    });
+}
+
+TEST(Hierarchy, ARailsSumIsNotTheGroups) {
+  run_ranks(kPair, [](Communicator& group, int rank) {
+    float data = 1;
+    const auto call = [&] {
+      if (rank == 0) return group.all_reduce(&data, &data, 1, DType::f32, ReduceOp::sum, kTimeout);
+      group.all_reduce_between_hosts(&data, 1, DType::f32, ReduceOp::sum, kTimeout);
+    };
+    ASSERT_THROW(call(), MismatchError);
+  });
+}
+
 struct Code {
   DType type;
   double unit;  // unit round-off: half the distance between 1 and the next number
