@@ -124,7 +124,7 @@ Backend::WorkPtr Backend::delegate(c10d::OpType op, const char* title, const Ten
 
 Backend::WorkPtr Backend::as_one(std::vector<WorkPtr> works) const {
   // Some may have nothing to wait for: see delegate().
-  works.erase(std::remove(works.begin(), works.end(), nullptr), works.end());
+  works.erase(std::remove_if(works.begin(), works.end(), [](const WorkPtr& work) { return !work; }), works.end());
   if (works.size() < 2) return works.empty() ? WorkPtr() : works[0];
   return c10::make_intrusive<CoalescedWork>(getRank(), std::move(works));
 }
