@@ -170,6 +170,8 @@ const Row kRows[] = {
      [](const Env& env) { return env.shm_stores.empty() ? std::string("auto") : env.shm_stores; }},
     {"SMDDP_SHM_DIRECT", Scope::group, "auto, always or never", read_when<&Env::shm_direct>,
      write_when<&Env::shm_direct>},
+    {"SMDDP_SHM_MAILBOXES", Scope::group, "auto, always or never", read_when<&Env::shm_mailboxes>,
+     write_when<&Env::shm_mailboxes>},
     {"SMDDP_ONE_SHOT_BYTES", Scope::group, "a whole number from 0 to 2^44", read_size<&Env::one_shot_bytes, 0>,
      write_number<&Env::one_shot_bytes>},
     {"SMDDP_NET_BLOCK_BYTES", Scope::group, "a whole number from 4096 to 2^44", read_size<&Env::net_block_bytes, 4096>,

@@ -56,7 +56,7 @@ TEST(Trial, TriesTheOthersEverMoreRarely) {
   Trial trial(2);
   const int bursts = go(trial, 10'000, {1, 1.5})[1] / kBurst;
   EXPECT_GE(bursts, 10'000 / (Trial::kLongestStretch + kBurst));
-  EXPECT_LE(bursts, 10'000 / Trial::kLongestStretch + 4) << "after 4, 48, 96 and 192 operations, then regularly";
+  EXPECT_LE(bursts, 10'000 / Trial::kLongestStretch + 4) << "after 6, 48, 96 and 192 operations, then regularly";
 }
 
 TEST(Trial, TriesShortOperationsByTime) {
@@ -106,9 +106,9 @@ TEST(Trial, IsNotDrivenByCostsThatVary) {
   EXPECT_LE(tried, 10'000 / 10);
 }
 
-TEST(Trial, WhatIsHopelessIsTriedOnce) {
+TEST(Trial, WhatIsHopelessIsTriedBriefly) {
   Trial trial(2);
-  EXPECT_LE(go(trial, kTrials, {1, 3})[1], 2);
+  EXPECT_LE(go(trial, kTrials, {1, 3})[1], 3);
   EXPECT_EQ(go(trial, Trial::kFirstStretch / 2, {1, 3})[1], 0);
 }
 

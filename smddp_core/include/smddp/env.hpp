@@ -61,6 +61,11 @@ struct Env {
   /// has a core and trials say so), `always` (any size, wherever it is allowed) or `never`.
   When shm_direct = When::automatic;
 
+  /// SMDDP_SHM_MAILBOXES [group]: whether messages inside a host go through memory that two ranks write in turns, so
+  /// that its lines change caches half as often: `auto` (default: but for small messages of many ranks, where trials
+  /// say so if every rank has a core), `always` or `never`.
+  When shm_mailboxes = When::automatic;
+
   /// SMDDP_ONE_SHOT_BYTES [group]: an all-reduce up to this size is summed by every rank alone, which saves one of two
   /// waits. Default 32 KiB; bounded by the chunk.
   std::size_t one_shot_bytes = std::size_t{32} << 10;

@@ -59,12 +59,6 @@ class Loan {
   bool all_ = false;
 };
 
-/// The other ranks, each beginning with the one after it.
-template <class Body>
-void for_others(int rank, int size, const Body& body) {
-  for (int k = 1; k < size; ++k) body((rank + k) % size);
-}
-
 /// A part of this rank's input, its place in what the others lent, and where the sum goes.
 struct Share {
   std::size_t index;   ///< Which of the addresses.

@@ -13,8 +13,6 @@ namespace {
 // us instead of 606 / 582 instead of 566.
 constexpr std::size_t kStreamedResult = std::size_t{16} << 20;
 
-Stores stores_for_result(std::size_t bytes) { return bytes >= kStreamedResult ? Stores::streaming : Stores::cached; }
-
 // Less than this is not worth a wait of its own.
 constexpr std::size_t kLeastPiece = std::size_t{32} << 10;
 
@@ -27,6 +25,10 @@ HostTier::HostTier(Arena arena, std::size_t one_shot_bytes)
     : arena_(std::move(arena)),
       one_shot_bytes_(std::min(one_shot_bytes, arena_.chunk_bytes())),
       sources_(static_cast<std::size_t>(arena_.size())) {}
+
+Stores HostTier::stores_for_result(std::size_t bytes) {
+  return bytes >= kStreamedResult ? Stores::streaming : Stores::cached;
+}
 
 void HostTier::barrier(const Op& op) {
   const Arena::Round round = arena_.begin(op, 0);
@@ -47,7 +49,7 @@ std::size_t HostTier::broadcast_step(std::size_t bytes) const {
 }
 
 void HostTier::broadcast(const Op& op, void* data, std::size_t bytes, int root) {
-  const Turn turn = begin_turn(OpKind::broadcast, bytes, false);
+  const Turn turn = begin_turn(OpKind::broadcast, bytes);
   const std::size_t step = broadcast_step(bytes);
   std::size_t at = 0;
   do {
@@ -69,8 +71,11 @@ void HostTier::broadcast(const Op& op, void* data, std::size_t bytes, int root) 
 void HostTier::all_gather(const Op& op, const void* in, const std::vector<MutableBlock>& blocks) {
   std::size_t longest = 0;
   for (const MutableBlock& block : blocks) longest = std::max(longest, block.bytes);
-  const Turn turn = begin_turn(OpKind::all_gather, longest * blocks.size(), true);
-  if (!way_.direct || !all_gather_direct(op, in, blocks)) all_gather_shared(op, in, blocks, longest);
+  const Turn turn = begin_turn(OpKind::all_gather, longest * blocks.size());
+  if (way_.route == Route::mailboxes)
+    all_gather_mailboxes(op, in, blocks, longest);
+  else if (way_.route != Route::direct || !all_gather_direct(op, in, blocks))
+    all_gather_shared(op, in, blocks, longest);
   end_turn(turn);
 }
 
@@ -103,8 +108,10 @@ void HostTier::all_gather_shared(const Op& op, const void* in, const std::vector
 void HostTier::reduce_scatter(const Op& op, const std::vector<Block>& blocks, void* out, const Reduction& reduction) {
   std::size_t longest = 0;
   for (const Block& block : blocks) longest = std::max(longest, block.count);
-  const Turn turn = begin_turn(OpKind::reduce_scatter, longest * size_of(reduction.in) * blocks.size(), true);
-  if (!way_.direct || !reduce_scatter_direct(op, blocks, out, reduction))
+  const Turn turn = begin_turn(OpKind::reduce_scatter, longest * size_of(reduction.in) * blocks.size());
+  if (way_.route == Route::mailboxes)
+    reduce_scatter_mailboxes(op, blocks, out, reduction, longest);
+  else if (way_.route != Route::direct || !reduce_scatter_direct(op, blocks, out, reduction))
     reduce_scatter_shared(op, blocks, out, reduction, longest);
   end_turn(turn);
 }
@@ -141,8 +148,10 @@ void HostTier::reduce_scatter_shared(const Op& op, const std::vector<Block>& blo
 }
 
 void HostTier::all_reduce(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) {
-  const Turn turn = begin_turn(OpKind::all_reduce, count * size_of(reduction.in), true);
-  if (!way_.direct || !all_reduce_direct(op, in, out, count, reduction))
+  const Turn turn = begin_turn(OpKind::all_reduce, count * size_of(reduction.in));
+  if (way_.route == Route::mailboxes && count * size_of(reduction.in) > one_shot_bytes_)
+    all_reduce_mailboxes(op, in, out, count, reduction);
+  else if (way_.route != Route::direct || !all_reduce_direct(op, in, out, count, reduction))
     all_reduce_shared(op, in, out, count, reduction);
   end_turn(turn);
 }

@@ -9,6 +9,9 @@
 //   broadcast           1 step    B in at the root, B read elsewhere
 // What is reduced goes in chunks of about an L2 cache, what is only moved in smaller ones.
 //
+// The same steps, but for the small all-reduce and the broadcast, go through mailboxes of each two ranks instead
+// (host_mailbox.cpp) where that turns out to be faster.
+//
 // Where ranks can read one another's memory, messages of a middle size are copied once, without shared memory
 // (host_direct.cpp) where that turns out to be faster: it depends on the processor, on which cores the ranks run, and
 // on the size, see Trial.
@@ -17,6 +20,7 @@
 //   all_gather          2 steps   (n-1)/n B read
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <utility>
@@ -51,6 +55,13 @@ class HostTier final : public Tier {
   void all_reduce(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) override;
 
  private:
+  /// Which memory data goes through.
+  enum class Route {
+    slots,      ///< Of each rank, for all others.
+    mailboxes,  ///< Of each two ranks.
+    direct,     ///< None: ranks read one another's.
+  };
+
   /// A chunk of an all-reduce.
   struct Chunk {
     Arena::Round round;
@@ -73,22 +84,36 @@ class HostTier final : public Tier {
 
   /// How an operation goes.
   struct Way {
-    Stores stores = Stores::cached;
-    bool direct = false;
+    Stores stores = Stores::cached;  ///< Of slots.
+    Route route = Route::slots;
   };
   /// An operation that may go several ways.
   struct Turn {
     Trial* trial = nullptr;  ///< Null where there is no choice.
     std::size_t bytes = 0;
   };
-  /// Decides how an operation goes (way_). @param bytes of a message of all ranks together. @param may_be_direct
-  /// whether the operation has a direct way at all.
-  Turn begin_turn(OpKind kind, std::size_t bytes, bool may_be_direct);
+  struct Ways {
+    std::array<Way, Trial::kMostWays> list;
+    int count = 0;
+    void add(const Way& way) { list[static_cast<std::size_t>(count++)] = way; }
+  };
+  /// In which ways a message of `bytes` bytes of all ranks together may go.
+  Ways ways_of(OpKind kind, std::size_t bytes) const;
+  /// Decides how an operation goes (way_). @param bytes of a message of all ranks together.
+  Turn begin_turn(OpKind kind, std::size_t bytes);
   void end_turn(const Turn& turn);
   /// Each false, with nothing written, where the memory of some rank cannot be read.
   bool all_gather_direct(const Op& op, const void* in, const std::vector<MutableBlock>& blocks);
   bool reduce_scatter_direct(const Op& op, const std::vector<Block>& blocks, void* out, const Reduction& reduction);
   bool all_reduce_direct(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction);
+
+  void all_gather_mailboxes(const Op& op, const void* in, const std::vector<MutableBlock>& blocks, std::size_t longest);
+  void reduce_scatter_mailboxes(const Op& op, const std::vector<Block>& blocks, void* out, const Reduction& reduction,
+                                std::size_t longest);
+  void all_reduce_mailboxes(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction);
+  void answer(const Chunk& chunk, const Reduction& reduction);
+
+  static Stores stores_for_result(std::size_t bytes);
 
   struct Times {
     double one = 0;  ///< Microseconds.
@@ -98,6 +123,7 @@ class HostTier final : public Tier {
   Times compare(const Op& op, const std::function<double()>& one, const std::function<double()>& other);
   void choose_stores(const Op& op, const std::string& wanted, Scratch& memory);
   void choose_direct(const Op& op, When wanted);
+  void choose_mailboxes(When wanted);
   double time_of_chunk(const Op& op, Stores stores, Scratch& memory);
 
   Arena arena_;
@@ -106,10 +132,13 @@ class HostTier final : public Tier {
   bool try_stores_ = false;
   bool direct_ = false;
   bool direct_always_ = false;
+  bool mailboxes_ = false;
+  bool mailboxes_always_ = false;
   Way way_;                                              // of the operation under way
   std::map<std::pair<OpKind, unsigned>, Trial> trials_;  // by powers of two of the size
   std::string probed_;
   std::string why_direct_;
+  std::string why_mailboxes_;
   std::vector<const void*> sources_;
   Scratch fetched_;
 };

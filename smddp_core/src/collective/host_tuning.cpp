@@ -1,6 +1,5 @@
 // How a host's ranks learn what suits the machine: once when they meet, then from their operations.
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <limits>
@@ -24,6 +23,8 @@ constexpr std::size_t kLeastProbe = std::size_t{64} << 10;
 // Messages, of all ranks together, from which on several ways are tried. With smaller ones the clock costs more than
 // there is to gain.
 constexpr std::size_t kLeastTried = std::size_t{64} << 10;
+// Mailboxes for many ranks are small, and every one takes a copy.
+constexpr std::size_t kLeastMailbox = std::size_t{16} << 10;
 // Larger messages are in no cache, where the kernel's copies, page by page, were slower (128 MiB: 35 ms instead of 26).
 constexpr std::size_t kMostDirect = std::size_t{64} << 20;
 
@@ -72,6 +73,7 @@ void HostTier::tune(const Op& op, const Env& env) {
   std::fill_n(memory.at_least(arena_.chunk_bytes()), arena_.chunk_bytes(), std::byte{0});
   choose_stores(op, env.shm_stores, memory);
   choose_direct(op, env.shm_direct);
+  choose_mailboxes(env.shm_mailboxes);
 }
 
 void HostTier::choose_stores(const Op& op, const std::string& wanted, Scratch& memory) {
@@ -111,19 +113,46 @@ void HostTier::choose_direct(const Op& op, When wanted) {
   direct_always_ = direct_ && wanted == When::always;
 }
 
-HostTier::Turn HostTier::begin_turn(OpKind kind, std::size_t bytes, bool may_be_direct) {
-  way_ = {stores_, may_be_direct && direct_always_ && bytes > 0};
-  if (bytes < kLeastTried || size() == 1 || way_.direct) return {};
-  std::array<Way, Trial::kMostWays> ways{way_};
-  int count = 1;
-  const auto add = [&](const Way& way) { ways[static_cast<std::size_t>(count++)] = way; };
-  if (try_stores_) add({stores_ == Stores::cached ? Stores::streaming : Stores::cached, false});
-  if (may_be_direct && direct_ && bytes <= kMostDirect) add({stores_, true});
-  if (count == 1) return {};
+void HostTier::choose_mailboxes(When wanted) {
+  mailboxes_ = wanted == When::always || (wanted == When::automatic && arena_.mailbox_bytes() >= kLeastMailbox);
+  mailboxes_always_ = wanted == When::always;
+  if (wanted == When::never)
+    why_mailboxes_ = "no mailboxes (SMDDP_SHM_MAILBOXES=never)";
+  else if (!mailboxes_)
+    why_mailboxes_ = "no mailboxes (too small, for so many ranks and chunks of this size)";
+  else if (mailboxes_always_ || !arena_.spinning())
+    why_mailboxes_ = "mailboxes always";
+  else
+    why_mailboxes_ = "mailboxes where they turn out to be faster";
+}
+
+// The first is gone until others were tried.
+HostTier::Ways HostTier::ways_of(OpKind kind, std::size_t bytes) const {
+  const Way slots{stores_, Route::slots};
+  const Way other_stores{stores_ == Stores::cached ? Stores::streaming : Stores::cached, Route::slots};
+  const Way mailboxes{stores_, Route::mailboxes};
+  const Way direct{stores_, Route::direct};
+  // What one rank writes for all others comes from its slots.
+  if (kind == OpKind::broadcast) return try_stores_ ? Ways{{slots, other_stores}, 2} : Ways{{slots}, 1};
+  if (direct_always_ && bytes > 0) return {{direct}, 1};
+  // What ranks that share cores would measure is who runs when.
+  if (mailboxes_always_ || (mailboxes_ && !arena_.spinning())) return {{mailboxes}, 1};
+  Ways ways;
+  if (mailboxes_) ways.add(mailboxes);
+  ways.add(slots);
+  if (try_stores_ && !mailboxes_) ways.add(other_stores);
+  if (direct_ && bytes <= kMostDirect) ways.add(direct);
+  return ways;
+}
+
+HostTier::Turn HostTier::begin_turn(OpKind kind, std::size_t bytes) {
+  const Ways ways = ways_of(kind, bytes);
+  way_ = ways.list[0];
+  if (ways.count == 1 || bytes < kLeastTried || size() == 1) return {};
   unsigned size_class = 0;
   for (std::size_t rest = bytes / kLeastTried; rest > 1; rest /= 2) ++size_class;
-  Trial& trial = trials_.try_emplace({kind, size_class}, count).first->second;
-  way_ = ways[static_cast<std::size_t>(trial.way())];
+  Trial& trial = trials_.try_emplace({kind, size_class}, ways.count).first->second;
+  way_ = ways.list[static_cast<std::size_t>(trial.way())];
   arena_.remark({std::chrono::steady_clock::now().time_since_epoch(), rank() == 0 ? trial.plan() : 0});
   return {&trial, bytes};
 }
@@ -140,7 +169,7 @@ void HostTier::end_turn(const Turn& turn) {
 std::string HostTier::description() const {
   return std::string(stores_ == Stores::streaming ? "streaming" : "cached") + " stores" +
          (try_stores_ ? " at first" : "") + probed_ + ", chunks of " + std::to_string(arena_.chunk_bytes() >> 10) +
-         " KiB, " + why_direct_ + ", " +
+         " KiB, " + why_mailboxes_ + ", " + why_direct_ + ", " +
          (arena_.spinning() ? "a core for each rank" : "fewer cores than ranks: no spinning");
 }
 

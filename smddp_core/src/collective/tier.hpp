@@ -43,6 +43,12 @@ class Tier {
   virtual Tier& between_hosts() { return *this; }
 };
 
+/// body(r) for each other rank of a tier, from the one after `rank` on.
+template <class Body>
+void for_others(int rank, int size, const Body& body) {
+  for (int k = 1; k < size; ++k) body((rank + k) % size);
+}
+
 /// Memory that grows to the largest request and is not cleared.
 class Scratch {
  public:

@@ -12,7 +12,7 @@ constexpr double kGain = 0.95;
 // So much more than usual means that something has changed, and that another way may be faster now.
 constexpr double kChanged = 1.2;
 
-// A way that costs so many times as much at its first try is not tried again in the same round.
+// A way that costs so many times as much at its first two tries is not tried again in the same round.
 constexpr double kHopeless = 2;
 
 }  // namespace
@@ -20,7 +20,6 @@ constexpr double kHopeless = 2;
 void Trial::Costs::add(double cost) { last_[added_++ % last_.size()] = cost; }
 
 double Trial::Costs::median() const {
-  static_assert(kBurst - 1 == 3, "the median of three");
   const auto [a, b, c] = last_;
   switch (added_) {
     case 0:
@@ -32,6 +31,11 @@ double Trial::Costs::median() const {
     default:
       return std::max(std::min(a, b), std::min(std::max(a, b), c));
   }
+}
+
+double Trial::Costs::least() const {
+  if (added_ < 2) return 0;
+  return std::min({last_[0], last_[1], added_ == 2 ? last_[0] : last_[2]});
 }
 
 // Whether a part of a stretch is over. By time as well: trials of operations of few microseconds would else cost a
@@ -76,7 +80,7 @@ void Trial::took(double seconds, std::size_t bytes) {
   if (way_ != planned_) return;
   const double now = cost_of(way_);
   if (planned_ != chosen_) {
-    if (now > kHopeless * cost_of(chosen_)) left_ = 1;
+    if (costs_[static_cast<std::size_t>(way_)].least() > kHopeless * cost_of(chosen_)) left_ = 1;
   } else if (usual_ > 0) {
     // Not too often: costs vary by themselves, too (an eighth of the stretch instead of half of it: 16 KiB between 4
     // hosts 222 us instead of 210).

@@ -104,6 +104,10 @@ int spins_in(std::chrono::nanoseconds time) {
   return static_cast<int>(time.count() * kSample / std::max<long>(shortest.count(), kSample));
 }
 
+// What a rank has written for all others and what they have for it, with as much of its tensor, is one L2 cache then
+// (2 ranks, 16 MiB: 1.51 ms, 1.57 with twice as much).
+std::size_t mailboxes_of_a_rank(std::size_t chunk_bytes) { return chunk_bytes / 2; }
+
 std::size_t automatic_chunk(int ranks, std::size_t chunks) {
   const std::size_t cache = l2_cache_bytes();
   const std::size_t rings = chunks * static_cast<std::size_t>(ranks);
@@ -135,7 +139,12 @@ std::size_t Arena::rings_offset(int ranks) {
 }
 
 std::size_t Arena::bytes_for(const Layout& layout) {
-  return rings_offset(layout.ranks) + static_cast<std::size_t>(layout.ranks) * kChunks * layout.chunk_bytes;
+  const auto ranks = static_cast<std::size_t>(layout.ranks);
+  return rings_offset(layout.ranks) + ranks * (kChunks * layout.chunk_bytes + mailboxes_of_a_rank(layout.chunk_bytes));
+}
+
+std::size_t Arena::mailboxes_offset() const {
+  return rings_offset(size()) + static_cast<std::size_t>(size()) * kChunks * layout_.chunk_bytes;
 }
 
 Arena Arena::create(const Layout& layout) {
@@ -244,6 +253,17 @@ std::byte* Arena::slot(int local_rank, const Round& round) {
   const std::size_t ring = kChunks * layout_.chunk_bytes;
   return segment_.data() + rings_offset(size()) + static_cast<std::size_t>(local_rank) * ring +
          round.unit * unit_bytes_;
+}
+
+std::size_t Arena::mailbox_bytes() const {
+  return mailboxes_of_a_rank(layout_.chunk_bytes) / static_cast<std::size_t>(size()) / 64 * 64;
+}
+
+std::byte* Arena::mailbox(int from, int to) {
+  const auto row = static_cast<std::size_t>(turned_ ? to : from);
+  const auto column = static_cast<std::size_t>(turned_ ? from : to);
+  return segment_.data() + mailboxes_offset() + row * mailboxes_of_a_rank(layout_.chunk_bytes) +
+         column * mailbox_bytes();
 }
 
 // A slot is never that of the round before: the round that is waited for is one that this rank has published itself.

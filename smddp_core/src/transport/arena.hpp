@@ -14,6 +14,13 @@
 // through the whole ring too: a line that is written anew has left the reader's cache by then, which is three times
 // faster at 64 KiB than writing to one place.
 //
+// Beside the rings, every two ranks have two mailboxes, one for each direction, that hold the same lines of memory for
+// ever. Who read a mailbox last is the next to write it: its lines are in that rank's cache then, and are fetched from
+// another core once for each message instead of twice. A round uses mailboxes in either of two ways:
+//
+//     write mailbox(me, r); publish; read mailbox(r, me)        data goes one way: turn_mailboxes() before the next
+//     and then write mailbox(r, me); signal_reduced; read mailbox(me, r)               an answer comes back
+//
 // Where ranks can read one another's memory (peer_memory.hpp), a round may carry addresses instead of data:
 //
 //     round = lend(addresses)            my memory may be read
@@ -118,6 +125,13 @@ class Arena {
   /// The slot of `local_rank` in `round`.
   std::byte* slot(int local_rank, const Round& round);
 
+  /// Where `from` writes for `to`, both local ranks and different: mailbox_bytes() bytes that nobody else looks at.
+  std::byte* mailbox(int from, int to);
+  std::size_t mailbox_bytes() const;
+
+  /// What was from one rank for another is for the former from now on. All ranks do so after the same round.
+  void turn_mailboxes() { turned_ = !turned_; }
+
   /// Announces this rank's slot and operation of `round`, and its remark.
   void publish(const Op& op, const Round& round);
 
@@ -173,6 +187,7 @@ class Arena {
   Arena(Segment segment, const Layout& layout);
   static std::size_t bytes_for(const Layout& layout);
   static std::size_t rings_offset(int ranks);
+  std::size_t mailboxes_offset() const;
   Header& header() const;
   Lane& lane(int local_rank) const;
   void signal(std::atomic<std::uint64_t>& counter, std::uint64_t value);
@@ -199,6 +214,7 @@ class Arena {
 
   std::uint64_t round_ = 0;
   std::uint32_t cursor_ = 0;                      // unit where the next round begins
+  bool turned_ = false;                           // see turn_mailboxes()
   std::uint32_t last_begin_ = 0;                  // unit where the last one began
   std::array<std::uint64_t, kUnits> last_use_{};  // round that used each unit last
   std::uint64_t settled_ = 0;                     // a round that all ranks are known to have published
