@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "collective/host_tier.hpp"
+#include "kernel/reduce.hpp"
 #include "memory.hpp"
 
 namespace smddp {
@@ -75,7 +76,7 @@ void HostTier::all_reduce_mailboxes(const Op& op, const void* in, void* out, std
     const auto part = [&](int r) { return part_of(chunk.count, size(), r); };
     chunk.round = arena_.begin(op, 0);
     for_others(rank(), size(), [&](int r) {
-      copy_bytes(arena_.mailbox(rank(), r), chunk.in + part(r).first * width, part(r).count * width);
+      copy_ahead(Far::source, arena_.mailbox(rank(), r), chunk.in + part(r).first * width, part(r).count * width);
     });
     arena_.publish(op, chunk.round);
     arena_.await_all_published(op, chunk.round, at == 0);
@@ -83,7 +84,7 @@ void HostTier::all_reduce_mailboxes(const Op& op, const void* in, void* out, std
     arena_.signal_reduced(chunk.round);
     for_others(rank(), size(), [&](int r) {
       if (part(r).count > 0) arena_.await(op, r, Arena::Phase::reduced, chunk.round);
-      copy_bytes(chunk.out + part(r).first * width, arena_.mailbox(rank(), r), part(r).count * width);
+      copy_ahead(Far::target, chunk.out + part(r).first * width, arena_.mailbox(rank(), r), part(r).count * width);
     });
   }
 }
@@ -92,16 +93,18 @@ void HostTier::all_reduce_mailboxes(const Op& op, const void* in, void* out, std
 void HostTier::answer(const Chunk& chunk, const Reduction& reduction) {
   const std::size_t width = size_of(reduction.in);
   const Part own = part_of(chunk.count, size(), rank());
-  const std::size_t tile = kTileBytes / width;
+  const int next = (rank() + 1) % size();
+  const std::size_t tile = size() == 2 ? own.count : kTileBytes / width;
   for (std::size_t done = 0; done < own.count; done += tile) {
     const std::size_t at = (own.first + done) * width;
     const std::size_t n = std::min(tile, own.count - done);
-    for_others(rank(), size(),
-               [&](int r) { sources_[static_cast<std::size_t>(r)] = arena_.mailbox(r, rank()) + done * width; });
+    const auto theirs = [&](int r) { return arena_.mailbox(r, rank()) + done * width; };
+    for_others(rank(), size(), [&](int r) { sources_[static_cast<std::size_t>(r)] = theirs(r); });
     sources_[static_cast<std::size_t>(rank())] = chunk.in + at;
-    reduce_into(chunk.out + at, sources_.data(), size(), n, reduction);
-    for_others(rank(), size(),
-               [&](int r) { copy_bytes(arena_.mailbox(r, rank()) + done * width, chunk.out + at, n * width); });
+    reduce_into_both(chunk.out + at, theirs(next), Stores::cached, sources_.data(), size(), n, reduction);
+    for_others(rank(), size(), [&](int r) {
+      if (r != next) copy_bytes(theirs(r), theirs(next), n * width);
+    });
   }
 }
 

@@ -18,16 +18,17 @@ constexpr std::size_t kTileBytes = std::size_t{8} << 10;
 
 struct Kernels {
   Kernel (*find)(DType, DType, ReduceOp);
-  BothKernel (*find_both)(DType, ReduceOp);
+  BothKernel (*find_both)(DType, ReduceOp, Stores);
+  CopyKernel (*find_copy)(Far);
   RoundKernel (*find_round)(DType);
 };
 
 Kernels for_this_machine() {
 #ifdef SMDDP_X86_LEVELS
-  if (has_x86_64_v4()) return {x86_64_v4::find, x86_64_v4::find_both, x86_64_v4::find_round};
-  if (has_x86_64_v3()) return {x86_64_v3::find, x86_64_v3::find_both, x86_64_v3::find_round};
+  if (has_x86_64_v4()) return {x86_64_v4::find, x86_64_v4::find_both, x86_64_v4::find_copy, x86_64_v4::find_round};
+  if (has_x86_64_v3()) return {x86_64_v3::find, x86_64_v3::find_both, x86_64_v3::find_copy, x86_64_v3::find_round};
 #endif
-  return {baseline::find, baseline::find_both, baseline::find_round};
+  return {baseline::find, baseline::find_both, baseline::find_copy, baseline::find_round};
 }
 
 const Kernels& kernels() {
@@ -90,7 +91,7 @@ void reduce_in_pairs(void* dst, const void* const* sources, int source_count, st
 
 void reduce_into_both(void* dst, void* also, Stores stores, const void* const* sources, int source_count,
                       std::size_t count, const Reduction& reduction) {
-  const BothKernel both = stores == Stores::streaming ? kernels().find_both(reduction.in, reduction.op) : nullptr;
+  const BothKernel both = kernels().find_both(reduction.in, reduction.op, stores);
   if (both) return both(dst, also, sources, source_count, count, reduction.divisor);
   const std::size_t width = size_of(reduction.in);
   const std::size_t tile = kTileBytes / width;
@@ -102,6 +103,10 @@ void reduce_into_both(void* dst, void* also, Stores stores, const void* const* s
     copy_with(stores, bytes_at(also, at * width), out, n * width);
     for (const void*& source : at_tile) source = bytes_at(source, n * width);
   }
+}
+
+void copy_ahead(Far far, void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0) kernels().find_copy(far)(to, from, bytes);
 }
 
 void round_into(DType type, void* to, const float* in, float* left, std::size_t count) {

@@ -29,10 +29,17 @@ void reduce_into(void* dst, const void* const* sources, int source_count, std::s
 void reduce_in_pairs(void* dst, const void* const* sources, int source_count, std::size_t count,
                      const Reduction& reduction);
 
-/// reduce_into() `dst`, and the same to `also`, which overlaps nothing and is written with the given stores, before any
-/// later store of this thread. `reduction.in` and `.out` must be one type.
+/// reduce_into() `dst`, and the same to `also`, which is written with the given stores, before any later store of this
+/// thread, and is one of the sources or overlaps nothing. `reduction.in` and `.out` must be one type. With cached
+/// stores, `dst` is fetched ahead.
 void reduce_into_both(void* dst, void* also, Stores stores, const void* const* sources, int source_count,
                       std::size_t count, const Reduction& reduction);
+
+/// Which memory of a copy lies in no cache of this core: what is read, or what is overwritten.
+enum class Far { source, target };
+
+/// memcpy between what does not overlap, which fetches the far side ahead.
+void copy_ahead(Far far, void* to, const void* from, std::size_t bytes);
 
 /// to[i] = in[i] + left[i] rounded to `type` (f16 or bf16), to nearest even, and left[i] what that left out: zero where
 /// the result is not finite. Nothing overlaps.
