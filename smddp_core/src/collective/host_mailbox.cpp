@@ -32,13 +32,17 @@ void HostTier::all_gather_mailboxes(const Op& op, const void* in, const std::vec
     const auto piece = [&](int r) { return piece_of(blocks[static_cast<std::size_t>(r)].bytes, at, step).count; };
     const Arena::Round round = arena_.begin(op, 0);
     const std::byte* const mine = bytes_at(in, at);
-    for_others(rank(), size(), [&](int r) { copy_bytes(arena_.mailbox(rank(), r), mine, piece(rank())); });
+    for_others(rank(), size(), [&](int r) { copy_ahead(Far::source, arena_.mailbox(rank(), r), mine, piece(rank())); });
     arena_.publish(op, round);
     if (std::byte* const own = bytes_at(blocks[static_cast<std::size_t>(rank())].data, at); own != mine)
       copy_with(stores, own, mine, piece(rank()));
     arena_.await_all_published(op, round, at == 0);
     for_others(rank(), size(), [&](int r) {
-      copy_with(stores, bytes_at(blocks[static_cast<std::size_t>(r)].data, at), arena_.mailbox(r, rank()), piece(r));
+      std::byte* const out = bytes_at(blocks[static_cast<std::size_t>(r)].data, at);
+      if (stores == Stores::streaming)
+        copy_with(stores, out, arena_.mailbox(r, rank()), piece(r));
+      else
+        copy_ahead(Far::target, out, arena_.mailbox(r, rank()), piece(r));
     });
     arena_.turn_mailboxes();
     at += step;
@@ -54,7 +58,8 @@ void HostTier::reduce_scatter_mailboxes(const Op& op, const std::vector<Block>& 
     const auto piece = [&](int r) { return piece_of(blocks[static_cast<std::size_t>(r)].count, at, step).count; };
     const auto data = [&](int r) { return bytes_at(blocks[static_cast<std::size_t>(r)].data, at * width); };
     const Arena::Round round = arena_.begin(op, 0);
-    for_others(rank(), size(), [&](int r) { copy_bytes(arena_.mailbox(rank(), r), data(r), piece(r) * width); });
+    for_others(rank(), size(),
+               [&](int r) { copy_ahead(Far::source, arena_.mailbox(rank(), r), data(r), piece(r) * width); });
     arena_.publish(op, round);
     arena_.await_all_published(op, round, at == 0);
     if (piece(rank()) > 0) {
