@@ -19,8 +19,8 @@ struct Case {
   bool tcp_only;
   Path path;
   const char* provider = "";  ///< libfabric's, for the network; none for TCP.
-  bool direct = false;        ///< Ranks of a host read one another's memory.
-  bool relay = false;         ///< Small messages between hosts go by way of others.
+  Inside inside = Inside::slots;
+  bool relay = false;  ///< Small messages between hosts go by way of others.
 };
 
 const Case kCases[] = {
@@ -28,22 +28,27 @@ const Case kCases[] = {
     {"host2", {"a", "a"}, false, Path::host},
     {"host3", {"a", "a", "a"}, false, Path::host},
     {"host4", {"a", "a", "a", "a"}, false, Path::host},
-    {"direct2", {"a", "a"}, false, Path::host, "", true},
-    {"direct3", {"a", "a", "a"}, false, Path::host, "", true},
-    {"direct4", {"a", "a", "a", "a"}, false, Path::host, "", true},
+    {"mailboxes2", {"a", "a"}, false, Path::host, "", Inside::mailboxes},
+    {"mailboxes3", {"a", "a", "a"}, false, Path::host, "", Inside::mailboxes},
+    {"mailboxes4", {"a", "a", "a", "a"}, false, Path::host, "", Inside::mailboxes},
+    {"direct2", {"a", "a"}, false, Path::host, "", Inside::direct},
+    {"direct3", {"a", "a", "a"}, false, Path::host, "", Inside::direct},
+    {"direct4", {"a", "a", "a", "a"}, false, Path::host, "", Inside::direct},
     {"tcp2", {"a", "a"}, true, Path::flat},
     {"tcp5", {"a", "a", "a", "a", "a"}, true, Path::flat},
     {"uneven3", {"a", "b", "b"}, false, Path::flat},
-    {"relayed4", {"a", "b", "c", "d"}, false, Path::flat, "", false, true},
-    {"relayedHosts4x2", {"a", "a", "b", "b", "c", "c", "d", "d"}, false, Path::hierarchical, "", false, true},
-    {"relayedHosts3x2", {"a", "a", "b", "b", "c", "c"}, false, Path::hierarchical, "", false, true},
-    {"relayedFabric5", {"a", "b", "c", "d", "e"}, false, Path::flat, "tcp;ofi_rxm", false, true},
+    {"relayed4", {"a", "b", "c", "d"}, false, Path::flat, "", Inside::slots, true},
+    {"relayedHosts4x2", {"a", "a", "b", "b", "c", "c", "d", "d"}, false, Path::hierarchical, "", Inside::slots, true},
+    {"relayedHosts3x2", {"a", "a", "b", "b", "c", "c"}, false, Path::hierarchical, "", Inside::slots, true},
+    {"relayedFabric5", {"a", "b", "c", "d", "e"}, false, Path::flat, "tcp;ofi_rxm", Inside::slots, true},
     {"hosts2x2", {"a", "a", "b", "b"}, false, Path::hierarchical},
     {"hosts2x2interleaved", {"a", "b", "a", "b"}, false, Path::hierarchical},
     {"hosts3x2", {"a", "a", "b", "b", "c", "c"}, false, Path::hierarchical},
     {"hosts2x3", {"a", "a", "a", "b", "b", "b"}, false, Path::hierarchical},
-    {"directHosts2x2", {"a", "a", "b", "b"}, false, Path::hierarchical, "", true},
-    {"directHosts2x3", {"a", "a", "a", "b", "b", "b"}, false, Path::hierarchical, "", true},
+    {"mailboxesHosts2x2", {"a", "a", "b", "b"}, false, Path::hierarchical, "", Inside::mailboxes},
+    {"mailboxesHosts2x3", {"a", "a", "a", "b", "b", "b"}, false, Path::hierarchical, "", Inside::mailboxes},
+    {"directHosts2x2", {"a", "a", "b", "b"}, false, Path::hierarchical, "", Inside::direct},
+    {"directHosts2x3", {"a", "a", "a", "b", "b", "b"}, false, Path::hierarchical, "", Inside::direct},
     {"fabric2", {"a", "b"}, false, Path::flat, "tcp;ofi_rxm"},
     {"fabric4", {"a", "b", "c", "d"}, false, Path::flat, "tcp;ofi_rxm"},
     {"fabricHosts2x2", {"a", "a", "b", "b"}, false, Path::hierarchical, "tcp;ofi_rxm"},
@@ -120,7 +125,7 @@ class Collectives : public ::testing::TestWithParam<Case> {
     const Case& now = GetParam();
     run_ranks(now.hosts, body, [&](CommunicatorOptions& options) {
       options.env.tcp_only = now.tcp_only;
-      options.env.shm_direct = now.direct ? When::always : When::never;
+      go_by(options, now.inside);
       options.env.net_relay = now.relay ? When::always : When::never;
       use_fabric(options, now.provider);
     });

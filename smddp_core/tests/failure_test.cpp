@@ -21,8 +21,8 @@ struct Case {
   const char* name;
   Hosts hosts;
   const char* provider = "";  ///< libfabric's, for the network; none for TCP.
-  bool direct = false;        ///< Ranks of a host read one another's memory.
-  bool relay = false;         ///< Small messages between hosts go by way of others.
+  Inside inside = Inside::slots;
+  bool relay = false;  ///< Small messages between hosts go by way of others.
 };
 class Failures : public ::testing::TestWithParam<Case> {
  protected:
@@ -33,7 +33,7 @@ class Failures : public ::testing::TestWithParam<Case> {
   void run(const std::function<void(Communicator&, int)>& body) {
     run_ranks(GetParam().hosts, body, [](CommunicatorOptions& options) {
       use_fabric(options, GetParam().provider);
-      if (GetParam().direct) options.env.shm_direct = When::always;
+      go_by(options, GetParam().inside);
       options.env.net_relay = GetParam().relay ? When::always : When::never;
     });
   }
@@ -169,11 +169,13 @@ TEST_P(Failures, LeavingEarlyIsReported) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, Failures,
-                         ::testing::Values(Case{"host3", {"a", "a", "a"}}, Case{"direct3", {"a", "a", "a"}, "", true},
-                                           Case{"directHosts2x2", {"a", "a", "b", "b"}, "", true},
+                         ::testing::Values(Case{"host3", {"a", "a", "a"}},
+                                           Case{"mailboxes3", {"a", "a", "a"}, "", Inside::mailboxes},
+                                           Case{"direct3", {"a", "a", "a"}, "", Inside::direct},
+                                           Case{"directHosts2x2", {"a", "a", "b", "b"}, "", Inside::direct},
                                            Case{"tcp3", {"a", "b", "b"}}, Case{"hosts2x2", {"a", "a", "b", "b"}},
-                                           Case{"relayed5", {"a", "b", "c", "d", "e"}, "", false, true},
-                                           Case{"relayed4", {"a", "b", "c", "d"}, "", false, true},
+                                           Case{"relayed5", {"a", "b", "c", "d", "e"}, "", Inside::slots, true},
+                                           Case{"relayed4", {"a", "b", "c", "d"}, "", Inside::slots, true},
                                            Case{"fabric3", {"a", "b", "c"}, "tcp;ofi_rxm"},
                                            Case{"fabricHosts2x2", {"a", "a", "b", "b"}, "tcp;ofi_rxm"},
                                            Case{"sockets2", {"a", "b"}, "sockets"}),

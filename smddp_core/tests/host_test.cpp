@@ -12,10 +12,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <set>
 
 #include "arenas.hpp"
 #include "kernel/copy.hpp"
+#include "kernel/reduce.hpp"
 #include "ranks.hpp"
 #include "transport/arena.hpp"
 #include "transport/cores.hpp"
@@ -278,21 +280,28 @@ TEST(Cores, ReadsCgroupLimits) {
   EXPECT_GE(quota_cores(), 1);
 }
 
+using Copying = std::function<void(void*, const void*, std::size_t)>;
+
 TEST(Copy, AnyAlignmentAndLength) {
-  for (const Stores stores : {Stores::cached, Stores::streaming})
+  const Copying copies[] = {
+      [](void* to, const void* from, std::size_t bytes) { copy_with(Stores::cached, to, from, bytes); },
+      [](void* to, const void* from, std::size_t bytes) { copy_with(Stores::streaming, to, from, bytes); },
+      [](void* to, const void* from, std::size_t bytes) { copy_ahead(Far::source, to, from, bytes); },
+      [](void* to, const void* from, std::size_t bytes) { copy_ahead(Far::target, to, from, bytes); }};
+  for (const Copying& copy : copies)
     for (std::size_t to = 0; to < 70; to += 7)
       for (const std::size_t bytes : {0, 1, 63, 64, 65, 200, 5000}) {
         std::vector<unsigned char> source(bytes + 3);
         for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<unsigned char>(i * 31 + 1);
         std::vector<unsigned char> target(bytes + 200, 0);
-        copy_with(stores, target.data() + to, source.data() + 3, bytes);
+        copy(target.data() + to, source.data() + 3, bytes);
         EXPECT_EQ(std::memcmp(target.data() + to, source.data() + 3, bytes), 0) << to << " " << bytes;
         for (std::size_t i = 0; i < target.size(); ++i)
           if (i < to || i >= to + bytes) {
             ASSERT_EQ(target[i], 0) << "outside: " << to << " " << bytes << " at " << i;
           }
       }
-  copy_with(Stores::streaming, nullptr, nullptr, 0);
+  for (const Copying& copy : copies) copy(nullptr, nullptr, 0);
 }
 
 }  // namespace

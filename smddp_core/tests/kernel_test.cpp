@@ -342,6 +342,28 @@ TEST(Kernel, IntoBothIsTheSameTwice) {
         }
 }
 
+// A mailbox's answer is written over what it was made of.
+TEST(Kernel, IntoBothOverwritesASource) {
+  const std::size_t bytes = 3008;
+  for (const DType type : kArithmetic)
+    for (const Stores stores : {Stores::cached, Stores::streaming})
+      for (const std::size_t n : {std::size_t{2}, std::size_t{3}, std::size_t{7}})
+        for (std::size_t over = 0; over < n; ++over) {
+          auto sources = noise(n, bytes);
+          std::vector<const void*> pointers;
+          for (const auto& source : sources) pointers.push_back(source.data());
+          const Reduction reduction{ReduceOp::sum, type, type, 1};
+          const std::size_t count = bytes / size_of(type);
+          std::vector<std::byte> expected(bytes);
+          reduce_into(expected.data(), pointers.data(), static_cast<int>(n), count, reduction);
+          std::vector<std::byte> got(bytes);
+          reduce_into_both(got.data(), sources[over].data(), stores, pointers.data(), static_cast<int>(n), count,
+                           reduction);
+          EXPECT_EQ(got, expected) << name_of(type) << " over source " << over << " of " << n;
+          EXPECT_EQ(sources[over], expected) << name_of(type) << " over source " << over << " of " << n;
+        }
+}
+
 // What is rounded off is not lost: code and rest together are the number, if both are finite.
 TEST(Kernel, RoundingKeepsWhatItLeavesOut) {
   for (const DType type : {DType::f16, DType::bf16}) {

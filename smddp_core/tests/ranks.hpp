@@ -56,6 +56,14 @@ inline CommunicatorOptions options_for(const Hosts& hosts, int rank) {
   return options;
 }
 
+/// How messages go inside a host.
+enum class Inside { slots, mailboxes, direct };
+
+inline void go_by(CommunicatorOptions& options, Inside inside) {
+  options.env.shm_mailboxes = inside == Inside::mailboxes ? When::always : When::never;
+  options.env.shm_direct = inside == Inside::direct ? When::always : When::never;
+}
+
 /// Sends data between hosts over libfabric's `provider`; "" leaves the choice as it is.
 inline void use_fabric(CommunicatorOptions& options, const std::string& provider) {
   if (provider.empty()) return;

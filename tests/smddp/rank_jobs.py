@@ -27,6 +27,12 @@ from forked import ForkedRank, Zygote
 WORKERS = Path(__file__).parent / "workers"
 # Whose torch and smddp the ranks use: torch_releases.py names that of another environment.
 PYTHON = os.environ.get("SMDDP_TEST_PYTHON") or sys.executable
+# Settings for each way that messages can go inside a host.
+INSIDE = {
+    "slots": {"SMDDP_SHM_MAILBOXES": "never", "SMDDP_SHM_DIRECT": "never"},
+    "mailboxes": {"SMDDP_SHM_MAILBOXES": "always", "SMDDP_SHM_DIRECT": "never"},
+    "direct": {"SMDDP_SHM_MAILBOXES": "never", "SMDDP_SHM_DIRECT": "always"},
+}
 # What a rank of an earlier launcher may have left in this process must not reach the workers.
 _FOREIGN = (
     "OMPI_",

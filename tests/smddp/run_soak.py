@@ -1,6 +1,6 @@
 """The soak: `python run_soak.py [--operations N] [--seed S]`. See workers/soak.py; the suite runs a short one.
 
-Four ranks on one host, through shared memory and reading one another's memory, then two hosts of two. Prints the seed
+Four ranks on one host, in every way that messages can go there, then two hosts of two. Prints the seed
 first, so that a failure can be had again.
 """
 
@@ -11,24 +11,23 @@ import json
 import random
 import sys
 
-from rank_jobs import run_ranks
+from rank_jobs import INSIDE, run_ranks
 
 # Memory may grow by this much: buffers that the library keeps for the largest operation so far, and fragments. Up to
 # 13 MiB were seen, in one step, whatever the length of the run. A leak of one tensor in ten operations exceeds it.
 SLACK_KIB = 32 << 10
 
-# Hosts, and whether ranks of a host read one another's memory.
-LAYOUTS = (("aaaa", "never"), ("aaaa", "always"), ("aabb", "never"))
+# Hosts, and how messages go inside a host.
+LAYOUTS = (("aaaa", "slots"), ("aaaa", "mailboxes"), ("aaaa", "direct"), ("aabb", "mailboxes"))
 
 
-def soak(hosts: str, operations: int, seed: int, limit: float, direct: str = "auto") -> dict[str, object]:
-    """One soak; its figures. `hosts` as for run_ranks, `direct` is SMDDP_SHM_DIRECT.
+def soak(hosts: str, operations: int, seed: int, limit: float, inside: str) -> dict[str, object]:
+    """One soak; its figures. `hosts` as for run_ranks, `inside` is one of INSIDE.
 
     Raises:
         AssertionError: a result was wrong, a rank failed or hung, or something was left over.
     """
-    env = {"SMDDP_SHM_DIRECT": direct}
-    results = run_ranks("soak", len(hosts), str(seed), str(operations), hosts=hosts, env=env, limit=limit)
+    results = run_ranks("soak", len(hosts), str(seed), str(operations), hosts=hosts, env=INSIDE[inside], limit=limit)
     for result in results:
         before, after = result.report["before"], result.report["after"]
         where = f"seed {seed}, hosts {hosts}, rank {result.rank}: {before} -> {after}"
@@ -38,7 +37,7 @@ def soak(hosts: str, operations: int, seed: int, limit: float, direct: str = "au
     first = results[0].report
     return {
         "hosts": hosts,
-        "direct": direct,
+        "inside": inside,
         "operations": operations,
         "seed": seed,
         "groups": first["groups"],
@@ -57,8 +56,8 @@ def main() -> None:
     seed = random.randrange(1 << 30) if arguments.seed is None else arguments.seed
     print(f"seed {seed}", file=sys.stderr)
     figures = []
-    for hosts, direct in LAYOUTS:
-        figures.append(soak(hosts, arguments.operations, seed, limit=3600, direct=direct))
+    for hosts, inside in LAYOUTS:
+        figures.append(soak(hosts, arguments.operations, seed, limit=3600, inside=inside))
         print(figures[-1], file=sys.stderr)
     print(json.dumps(figures))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from net_hosts import NetHosts, missing_tools
-from rank_jobs import Rank, run_ranks
+from rank_jobs import INSIDE, Rank, run_ranks
 
 
 @pytest.fixture(autouse=True)
@@ -57,15 +57,23 @@ def test_jobs_of_train_keep_the_last_operations(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", ["death", "death_inside"])
 @pytest.mark.parametrize(
-    ("hosts", "direct"), [("aaa", "never"), ("aaa", "always"), ("abb", "auto"), ("aabb", "never"), ("aabb", "always")]
+    ("hosts", "inside"),
+    [
+        ("aaa", "slots"),
+        ("aaa", "mailboxes"),
+        ("aaa", "direct"),
+        ("abb", "slots"),
+        ("aabb", "mailboxes"),
+        ("aabb", "direct"),
+    ],
 )
-def test_a_killed_rank_is_reported_within_seconds(hosts: str, direct: str, case: str, tmp_path: Path) -> None:
+def test_a_killed_rank_is_reported_within_seconds(hosts: str, inside: str, case: str, tmp_path: Path) -> None:
     *survivors, dead = run_ranks(
         "failures",
         len(hosts),
         case,
         hosts=hosts,
-        env={"SMDDP_FLIGHT_RECORDER_DIR": str(tmp_path), "SMDDP_SHM_DIRECT": direct},
+        env={"SMDDP_FLIGHT_RECORDER_DIR": str(tmp_path), **INSIDE[inside]},
         may_fail=range(len(hosts)),
     )
     assert dead.returncode == -signal.SIGKILL

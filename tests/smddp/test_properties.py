@@ -17,7 +17,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from operations import ARITHMETIC, BITWISE, FLOATS, INTEGERS, LAYOUTS, MOVING, OTHERS, REDUCING, Call, outputs
-from rank_jobs import WORKERS, clean_environment, free_port, place
+from rank_jobs import INSIDE, WORKERS, clean_environment, free_port, place
 
 DEFAULT_EXAMPLES = 150
 EXAMPLES = int(os.environ.get("SMDDP_EXAMPLES", DEFAULT_EXAMPLES))
@@ -33,9 +33,9 @@ IN_ORDER = ("scatter", "all_to_all_single")
 class Ranks:
     """Processes of `workers/service.py`."""
 
-    def __init__(self, hosts: str, direct: str) -> None:
+    def __init__(self, hosts: str, inside: str) -> None:
         self.size = len(hosts)
-        common = clean_environment() | SMALL | {"WORLD_SIZE": str(self.size), "SMDDP_SHM_DIRECT": direct}
+        common = clean_environment() | SMALL | {"WORLD_SIZE": str(self.size)} | INSIDE[inside]
         common |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
         command = [sys.executable, str(WORKERS / "service.py")]
         self.processes = [
@@ -68,12 +68,16 @@ class Ranks:
                 process.wait()
 
 
-ARRANGEMENTS = ["aa never", "aaa never", "abb never", "aabb never", "aa always", "aaa always", "aabb always"]
+ARRANGEMENTS = [
+    *("aa slots", "aaa slots", "abb slots", "aabb slots"),
+    *("aa mailboxes", "aaa mailboxes", "aabb mailboxes"),
+    *("aa direct", "aaa direct", "aabb direct"),
+]
 
 
 @pytest.fixture(scope="module", params=ARRANGEMENTS)
 def ranks(request: pytest.FixtureRequest) -> Iterator[Ranks]:
-    """Hosts as in `place`, and whether ranks of a host read one another's memory."""
+    """Hosts as in `place`, and how messages go inside a host."""
     found = Ranks(*request.param.split())
     yield found
     found.stop()
