@@ -48,8 +48,8 @@ struct Env {
 
   /// SMDDP_SHM_CHUNK_BYTES [group]: most that a rank writes to shared memory at a time. 0 (default): the L2 cache of
   /// the host's first rank, from 64 KiB to 1 MiB, less where a host has more than 8 ranks (64 KiB and 8 MiB were
-  /// both 1.5 to 2 times slower than 1 MiB at 128 MiB). Else at least 4 KiB. A group takes 4 x ranks x this of a host's
-  /// memory.
+  /// both 1.5 to 2 times slower than 1 MiB at 128 MiB). Else at least 4 KiB. A group takes 4.5 x ranks x this of a
+  /// host's memory.
   std::size_t shm_chunk_bytes = 0;
 
   /// SMDDP_SHM_STORES [group]: how shared memory is written: `cached`, `streaming` (past the caches) or `auto` (empty
