@@ -62,8 +62,8 @@ struct Env {
   When shm_direct = When::automatic;
 
   /// SMDDP_SHM_MAILBOXES [group]: whether messages inside a host go through memory that two ranks write in turns, so
-  /// that its lines change caches half as often: `auto` (default: but for small messages of many ranks, where trials
-  /// say so if every rank has a core), `always` or `never`.
+  /// that its lines change caches half as often: `auto` (default: where that turns out to be faster, and always where
+  /// ranks share cores; not where so many ranks share a chunk that mailboxes are small), `always` or `never`.
   When shm_mailboxes = When::automatic;
 
   /// SMDDP_ONE_SHOT_BYTES [group]: an all-reduce up to this size is summed by every rank alone, which saves one of two

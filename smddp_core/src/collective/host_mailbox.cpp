@@ -16,9 +16,9 @@ namespace {
 // A sum is copied on out of L1.
 constexpr std::size_t kTileBytes = std::size_t{8} << 10;
 
-/// The elements from `at` on of one rank's block, at most `step`.
-Part piece_of(std::size_t count, std::size_t at, std::size_t step) {
-  return {at, count > at ? std::min(count - at, step) : 0};
+/// How much of a block of `length` there is from `at` on, at most `step`.
+std::size_t rest_of(std::size_t length, std::size_t at, std::size_t step) {
+  return length > at ? std::min(length - at, step) : 0;
 }
 
 }  // namespace
@@ -29,7 +29,7 @@ void HostTier::all_gather_mailboxes(const Op& op, const void* in, const std::vec
   const std::size_t step = arena_.mailbox_bytes();
   std::size_t at = 0;
   do {
-    const auto piece = [&](int r) { return piece_of(blocks[static_cast<std::size_t>(r)].bytes, at, step).count; };
+    const auto piece = [&](int r) { return rest_of(blocks[static_cast<std::size_t>(r)].bytes, at, step); };
     const Arena::Round round = arena_.begin(op, 0);
     const std::byte* const mine = bytes_at(in, at);
     for_others(rank(), size(), [&](int r) { copy_ahead(Far::source, arena_.mailbox(rank(), r), mine, piece(rank())); });
@@ -55,7 +55,7 @@ void HostTier::reduce_scatter_mailboxes(const Op& op, const std::vector<Block>& 
   const std::size_t step = arena_.mailbox_bytes() / width;
   std::size_t at = 0;
   do {
-    const auto piece = [&](int r) { return piece_of(blocks[static_cast<std::size_t>(r)].count, at, step).count; };
+    const auto piece = [&](int r) { return rest_of(blocks[static_cast<std::size_t>(r)].count, at, step); };
     const auto data = [&](int r) { return bytes_at(blocks[static_cast<std::size_t>(r)].data, at * width); };
     const Arena::Round round = arena_.begin(op, 0);
     for_others(rank(), size(),
