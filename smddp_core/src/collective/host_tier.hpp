@@ -132,6 +132,7 @@ class HostTier final : public Tier {
   bool try_stores_ = false;
   bool direct_ = false;
   bool direct_always_ = false;
+  bool tries_ = false;  // each rank has a core, or what operations find out is who runs when
   bool mailboxes_ = false;
   bool mailboxes_always_ = false;
   Way way_;                                              // of the operation under way

@@ -43,7 +43,7 @@ HostTier::Times HostTier::compare(const Op& op, const std::function<double()>& o
     if (now.apart && !least.apart) least = now;
     if (now.apart == least.apart) least = {std::min(least.one, now.one), std::min(least.other, now.other), now.apart};
     good += now.apart ? 1 : 0;
-    if (rank() == 0) arena_.decide({stores_, direct_, good >= kProbes});
+    if (rank() == 0) arena_.decide({stores_, direct_, good >= kProbes, tries_});
     barrier(op);
     const bool measured = arena_.decision().measured;
     barrier(op);
@@ -69,6 +69,10 @@ double HostTier::time_of_chunk(const Op& op, Stores stores, Scratch& memory) {
 
 void HostTier::tune(const Op& op, const Env& env) {
   arena_.meet(op, env.shm_direct != When::never);
+  // Not each for itself: ranks whose containers have different quotas would go different ways.
+  if (rank() == 0) arena_.decide({stores_, false, false, arena_.spinning()});
+  barrier(op);
+  tries_ = arena_.decision().tries;
   Scratch memory;
   std::fill_n(memory.at_least(arena_.chunk_bytes()), arena_.chunk_bytes(), std::byte{0});
   choose_stores(op, env.shm_stores, memory);
@@ -88,11 +92,11 @@ void HostTier::choose_stores(const Op& op, const std::string& wanted, Scratch& m
     text << std::fixed << " (a chunk cached " << times.one << " us, streaming " << times.other << " us)";
     probed_ = text.str();
   }
-  if (rank() == 0) arena_.decide({chosen, false, false});
+  if (rank() == 0) arena_.decide({chosen, false, false, tries_});
   barrier(op);
   way_.stores = stores_ = arena_.decision().stores;
   // Where ranks share cores, what the first one measures depends on who runs when.
-  try_stores_ = wanted.empty() && can_stream() && arena_.spinning();
+  try_stores_ = wanted.empty() && can_stream() && tries_;
 }
 
 void HostTier::choose_direct(const Op& op, When wanted) {
@@ -107,7 +111,7 @@ void HostTier::choose_direct(const Op& op, When wanted) {
   else
     why_direct_ = "direct reads where they turn out to be faster";
   const bool chosen = arena_.direct() && (wanted == When::always || (wanted == When::automatic && arena_.spinning()));
-  if (rank() == 0) arena_.decide({stores_, chosen, false});
+  if (rank() == 0) arena_.decide({stores_, chosen, false, tries_});
   barrier(op);
   direct_ = arena_.decision().direct;
   direct_always_ = direct_ && wanted == When::always;
@@ -120,7 +124,7 @@ void HostTier::choose_mailboxes(When wanted) {
     why_mailboxes_ = "no mailboxes (SMDDP_SHM_MAILBOXES=never)";
   else if (!mailboxes_)
     why_mailboxes_ = "no mailboxes (too small, for so many ranks and chunks of this size)";
-  else if (mailboxes_always_ || !arena_.spinning())
+  else if (mailboxes_always_ || !tries_)
     why_mailboxes_ = "mailboxes always";
   else
     why_mailboxes_ = "mailboxes where they turn out to be faster";
@@ -136,7 +140,7 @@ HostTier::Ways HostTier::ways_of(OpKind kind, std::size_t bytes) const {
   if (kind == OpKind::broadcast) return try_stores_ ? Ways{{slots, other_stores}, 2} : Ways{{slots}, 1};
   if (direct_always_ && bytes > 0) return {{direct}, 1};
   // What ranks that share cores would measure is who runs when.
-  if (mailboxes_always_ || (mailboxes_ && !arena_.spinning())) return {{mailboxes}, 1};
+  if (mailboxes_always_ || (mailboxes_ && !tries_)) return {{mailboxes}, 1};
   Ways ways;
   if (mailboxes_) ways.add(mailboxes);
   ways.add(slots);

@@ -47,6 +47,7 @@ struct alignas(128) Arena::Header {
   std::atomic<Stores> stores;
   std::atomic<bool> direct;
   std::atomic<bool> measured;
+  std::atomic<bool> tries;
 };
 
 namespace {
@@ -234,13 +235,14 @@ Arena::Lane& Arena::lane(int local_rank) const {
 
 Arena::Decision Arena::decision() const {
   return {header().stores.load(std::memory_order_relaxed), header().direct.load(std::memory_order_relaxed),
-          header().measured.load(std::memory_order_relaxed)};
+          header().measured.load(std::memory_order_relaxed), header().tries.load(std::memory_order_relaxed)};
 }
 
 void Arena::decide(const Decision& decision) {
   header().stores.store(decision.stores, std::memory_order_relaxed);
   header().direct.store(decision.direct, std::memory_order_relaxed);
   header().measured.store(decision.measured, std::memory_order_relaxed);
+  header().tries.store(decision.tries, std::memory_order_relaxed);
 }
 
 bool Arena::apart() const {

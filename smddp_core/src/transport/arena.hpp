@@ -114,6 +114,7 @@ class Arena {
     Stores stores = Stores::cached;  ///< How slots are written.
     bool direct = false;             ///< Whether ranks may fetch.
     bool measured = false;           ///< Whether more measurements are of no use.
+    bool tries = false;              ///< Whether operations try several ways.
   };
   Decision decision() const;
   void decide(const Decision& decision);
