@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import json
 import os
@@ -35,6 +36,8 @@ def load(path: str) -> Any:
     )
     register: Any = torch._register_device_module
     register(DEVICE, torch_module)
+    # A stream that lets go of a tensor of Python's after the interpreter has ended would end the process.
+    atexit.register(module.synchronize)
     return module
 
 
