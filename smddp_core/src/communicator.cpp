@@ -37,7 +37,7 @@ class Communicator::Impl {
 
   ~Impl() {
     if (birthplace_.here()) {
-      leave(place_.delegated, "");
+      leave("");
       write_stats();
       return;
     }
@@ -47,13 +47,7 @@ class Communicator::Impl {
     links_.control.release();
   }
 
-  void set_place(std::uint64_t issued, std::uint64_t delegated, bool blocking) {
-    place_ = {issued, delegated};
-    recorder_.set_exposed(blocking);
-  }
-  void delegate(std::uint64_t issued, std::uint64_t delegated, const std::string& title) {
-    if (!alone() && birthplace_.here()) links_.control->delegate({issued, delegated}, title);
-  }
+  void set_blocking(bool blocking) { recorder_.set_exposed(blocking); }
 
   std::uint64_t issued(const PeerMessage& message) {
     return alone() || !birthplace_.here() ? 0 : links_.control->issue(message);
@@ -80,19 +74,20 @@ class Communicator::Impl {
     if (first_cause_) std::rethrow_exception(first_cause_);
     header.sequence = ++sequence_;
     const auto start = Deadline::Clock::now();
-    recorder_.begin(header, start);
+    const bool ours = header.delegated == 0;
+    if (ours) recorder_.begin(header, start);
     if (!alone()) {
       try {
-        links_.control->check_now_and_then(start, place_);
+        links_.control->check_now_and_then(start);
         body(*links_.tier, Op{header, Deadline(start, timeout), links_.env.wire_error_feedback ? residual : nullptr,
                               &links_.topology});
       } catch (const Error& error) {
-        fail(error.kind(), error.what(), error.ranks());
+        fail(ours, error.kind(), error.what(), error.ranks());
       } catch (const std::exception& error) {
-        fail(ErrorKind::system, error.what(), {});
+        fail(ours, ErrorKind::system, error.what(), {});
       }
     }
-    recorder_.end(false, Deadline::Clock::now());
+    if (ours) recorder_.end(false, Deadline::Clock::now());
     if (!alone()) links_.control->moved_on();
   }
 
@@ -118,12 +113,9 @@ class Communicator::Impl {
     check();
     if (!alone()) require_none(title, links_.control->all_gone(size() - 1));
   }
-  void check_alive(const std::string& title, std::uint64_t delegated, bool at_once) const {
+  void check_alive(const std::string& title, bool at_once) const {
     check();
-    if (!alone()) require_none(title, links_.control->gone(delegated, at_once));
-  }
-  std::vector<int> absent(std::uint64_t delegated) const {
-    return alone() ? std::vector<int>() : links_.control->absent(delegated);
+    if (!alone()) require_none(title, links_.control->gone(at_once));
   }
   std::string waiting_for() const {
     if (alone() || !links_.control->waiting()) return "";
@@ -131,8 +123,8 @@ class Communicator::Impl {
     return awaited.sequence == sequence_ && !awaited.ranks.empty() ? links_.topology.who(awaited.ranks) : "";
   }
   const std::string& id() const { return links_.id; }
-  void leave(std::uint64_t delegated, const std::string& reason) {
-    if (!alone() && birthplace_.here() && !left_.exchange(true)) links_.control->leave({sequence_, delegated}, reason);
+  void leave(const std::string& reason) {
+    if (!alone() && birthplace_.here() && !left_.exchange(true)) links_.control->leave(sequence_, reason);
   }
   [[noreturn]] void give_up(const Error& cause) {
     if (!birthplace_.here()) throw_error(cause.kind(), cause.what());
@@ -182,11 +174,11 @@ class Communicator::Impl {
   }
 
   // The peers hear it first: writing files may take its time.
-  [[noreturn]] void fail(ErrorKind kind, const std::string& message, const std::vector<int>& ranks) {
+  [[noreturn]] void fail(bool ours, ErrorKind kind, const std::string& message, const std::vector<int>& ranks) {
     links_.control->raise(kind, message);
     if (links_.wire) links_.wire->abandon();
     if (!ranks.empty()) links_.control->set_awaited(sequence_, ranks);
-    recorder_.end(true, Deadline::Clock::now());
+    if (ours) recorder_.end(true, Deadline::Clock::now());
     try {
       throw_error(kind, message + dump_flight_recorder(links_.env, source()));
     } catch (...) {
@@ -202,7 +194,6 @@ class Communicator::Impl {
   DelegatedRecorder delegated_;
   mutable std::mutex mutex_;
   std::exception_ptr first_cause_;
-  Place place_;  // of the operation that runs or comes next
   std::atomic<std::uint64_t> sequence_{0};
   std::atomic<bool> stats_written_{false};
   std::atomic<bool> left_{false};
@@ -312,6 +303,24 @@ void Communicator::reduce_scatter(const std::vector<const void*>& ins, void* out
       [&](Tier& tier, const Op& running) { tier.reduce_scatter(running, blocks, out, reduction); }, residual);
 }
 
+// The ranks' cells are gathered as any data is: whoever is missing is missed as in an operation of ours.
+void Communicator::agree(const DelegatedCall& call, std::uint64_t record, Timeout timeout) {
+  const int ranks = impl_->size();
+  const std::size_t bytes = cell_bytes(ranks);
+  OpHeader header = header_of(call.kind, bytes, DType::bytes);
+  header.delegated = 1;
+  std::vector<std::byte> cells(bytes * static_cast<std::size_t>(ranks));
+  std::vector<MutableBlock> blocks;
+  for (int r = 0; r < ranks; ++r) blocks.push_back({&cells[bytes * static_cast<std::size_t>(r)], bytes});
+  std::byte* const mine = &cells[bytes * static_cast<std::size_t>(impl_->rank())];
+  write_cell(call, ranks, mine);
+  impl_->run(header, timeout, [&](Tier& tier, const Op& op) {
+    impl_->delegated().number(record, op.header.sequence);
+    tier.all_gather(op, mine, blocks);
+    compare_cells(cells.data(), ranks, impl_->topology().job_ranks);
+  });
+}
+
 void Communicator::abort(const std::string& reason) { impl_->abort(reason); }
 void Communicator::check() const { impl_->check(); }
 bool Communicator::failed() const { return impl_->failed(); }
@@ -321,33 +330,25 @@ void Communicator::add_exposed(OpKind kind, std::chrono::nanoseconds time) { imp
 void Communicator::check_peers(const std::string& title) const { impl_->check_peers(title); }
 std::vector<int> Communicator::dead() const { return impl_->dead(); }
 void Communicator::check_others(const std::string& title) const { impl_->check_others(title); }
-void Communicator::check_alive(const std::string& title, std::uint64_t delegated, bool at_once) const {
-  impl_->check_alive(title, delegated, at_once);
-}
-std::vector<int> Communicator::absent(std::uint64_t delegated) const { return impl_->absent(delegated); }
+void Communicator::check_alive(const std::string& title, bool at_once) const { impl_->check_alive(title, at_once); }
 std::string Communicator::waiting_for() const { return impl_->waiting_for(); }
 const std::string& Communicator::id() const { return impl_->id(); }
 void Communicator::fail(const Error& cause) { impl_->give_up(cause); }
-void Communicator::leave(std::uint64_t delegated, const std::string& reason) { impl_->leave(delegated, reason); }
-void Communicator::set_place(std::uint64_t issued, std::uint64_t delegated, bool blocking) {
-  impl_->set_place(issued, delegated, blocking);
-}
-void Communicator::delegate(std::uint64_t issued, std::uint64_t delegated, const std::string& title) {
-  impl_->delegate(issued, delegated, title);
-}
+void Communicator::leave(const std::string& reason) { impl_->leave(reason); }
+void Communicator::set_blocking(bool blocking) { impl_->set_blocking(blocking); }
 std::uint64_t Communicator::issued(const PeerMessage& message) { return impl_->issued(message); }
 void Communicator::issued_from_any() { impl_->issued_from_any(); }
 void Communicator::awaits(const PeerMessage& message) { impl_->awaits(message); }
-std::uint64_t Communicator::began(const std::string& name, std::uint64_t number, int peer, std::uint64_t bytes) {
+std::uint64_t Communicator::began(const std::string& name, int peer, std::uint64_t bytes) {
   DelegatedRecord record;
   record.name = name;
-  record.number = number;
   record.peer = peer;
   record.bytes = bytes;
   return impl_->delegated().begin(std::move(record));
 }
-void Communicator::ended(std::uint64_t id, bool failed, std::chrono::nanoseconds exposed) {
-  impl_->delegated().end(id, failed, exposed);
+void Communicator::ended(std::uint64_t id, bool failed) { impl_->delegated().end(id, failed); }
+void Communicator::add_exposed(const std::string& name, std::chrono::nanoseconds time) {
+  impl_->delegated().add_exposed(name, time);
 }
 void Communicator::write_stats() { impl_->write_stats(); }
 std::uint64_t Communicator::sequence() const { return impl_->sequence(); }

@@ -27,7 +27,18 @@ std::uint64_t DelegatedRecorder::begin(DelegatedRecord what) {
   return issued_;
 }
 
-void DelegatedRecorder::end(std::uint64_t id, bool failed, std::chrono::nanoseconds exposed) {
+void DelegatedRecorder::number(std::uint64_t id, std::uint64_t number) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = running_.find(id);
+  if (found != running_.end()) found->second.number = number;
+}
+
+void DelegatedRecorder::add_exposed(const std::string& name, std::chrono::nanoseconds time) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  counters_[name].exposed_seconds += static_cast<double>(time.count()) * 1e-9;
+}
+
+void DelegatedRecorder::end(std::uint64_t id, bool failed) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = running_.find(id);
   if (found == running_.end()) return;
@@ -39,7 +50,6 @@ void DelegatedRecorder::end(std::uint64_t id, bool failed, std::chrono::nanoseco
   sum.failures += failed ? 1 : 0;
   sum.bytes += failed ? 0 : record.bytes;
   sum.seconds += static_cast<double>(record.ended_ns - record.started_ns) * 1e-9;
-  sum.exposed_seconds += static_cast<double>(exposed.count()) * 1e-9;
   if (sum.seconds > 0) sum.bytes_per_second = static_cast<double>(sum.bytes) / sum.seconds;
   ended_.push_back(std::move(record));
   if (ended_.size() > capacity_) ended_.pop_front();

@@ -18,7 +18,7 @@ namespace smddp {
 struct DelegatedRecord {
   std::uint64_t id = 0;
   std::string name;          ///< "gather"
-  std::uint64_t number = 0;  ///< In the order of the group's calls of such operations; 0 for those between two ranks.
+  std::uint64_t number = 0;  ///< Among the group's operations; 0 for those between two ranks, and before agree().
   int peer = -1;             ///< The other rank of those.
   std::uint64_t bytes = 0;
   OpState state = OpState::running;
@@ -34,8 +34,14 @@ class DelegatedRecorder {
   /// The operation is issued. @param what its times and state are not looked at. @return its id, for end().
   std::uint64_t begin(DelegatedRecord what);
 
-  /// Somebody knows that it is over, having waited `exposed` for it.
-  void end(std::uint64_t id, bool failed, std::chrono::nanoseconds exposed);
+  /// It is the group's `number`-th operation.
+  void number(std::uint64_t id, std::uint64_t number);
+
+  /// Somebody knows that it is over.
+  void end(std::uint64_t id, bool failed);
+
+  /// Somebody was blocked by an operation of that name.
+  void add_exposed(const std::string& name, std::chrono::nanoseconds time);
 
   /// In the order in which they ended, then those under way.
   std::vector<DelegatedRecord> recent() const;

@@ -46,13 +46,21 @@ void add_times(JsonObject& object, std::int64_t started_ns, std::int64_t ended_n
     object.add("ended", static_cast<double>(ended_ns) * 1e-9);
 }
 
-std::string line_of(const DelegatedRecord& record) {
+std::string list_of_awaited(std::uint64_t sequence, const Awaited& awaited) {
+  return list_of(sequence > 0 && sequence == awaited.sequence ? awaited.ranks : std::vector<int>());
+}
+
+std::string line_of(const DelegatedRecord& record, const Awaited& awaited) {
   JsonObject object;
-  object.null("sequence").add("operation", record.name).add("bytes", record.bytes).add("state", name_of(record.state));
-  if (record.number > 0) object.add("delegated", record.number);
+  if (record.number > 0)
+    object.add("sequence", record.number);
+  else
+    object.null("sequence");
+  object.add("operation", record.name).add("bytes", record.bytes).add("state", name_of(record.state));
+  object.add("delegated", true);
   if (record.peer >= 0) object.add("peer", record.peer);
   add_times(object, record.started_ns, record.ended_ns);
-  return object.raw("waiting_for", "[]").text() + "\n";
+  return object.raw("waiting_for", list_of_awaited(record.number, awaited)).text() + "\n";
 }
 
 std::string line_of(const OpRecord& record, const Awaited& awaited) {
@@ -66,7 +74,7 @@ std::string line_of(const OpRecord& record, const Awaited& awaited) {
     object.add("root", header.root);
   object.add("bytes", header.bytes).add("state", name_of(record.state));
   add_times(object, record.started_ns, record.ended_ns);
-  object.raw("waiting_for", list_of(header.sequence == awaited.sequence ? awaited.ranks : std::vector<int>()));
+  object.raw("waiting_for", list_of_awaited(header.sequence, awaited));
   return object.text() + "\n";
 }
 
@@ -130,7 +138,8 @@ std::string flight_recorder_lines(const ReportSource& source) {
   std::multimap<std::int64_t, std::string> lines;  // by start
   for (const OpRecord& record : source.recorder.recent())
     lines.emplace(record.started_ns, line_of(record, source.awaited));
-  for (const DelegatedRecord& record : source.delegated.recent()) lines.emplace(record.started_ns, line_of(record));
+  for (const DelegatedRecord& record : source.delegated.recent())
+    lines.emplace(record.started_ns, line_of(record, source.awaited));
   std::string text = header_of(source).text() + "\n";
   for (const auto& [started, line] : lines) text += line;
   return text;

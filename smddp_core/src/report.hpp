@@ -29,7 +29,7 @@ std::string stats_json(const ReportSource& source);
 
 /// A line with `group`, `rank`, ..., `error`, then one a remembered operation, oldest first: `sequence`, `operation`,
 /// `dtype`, `reduce`, `root`, `bytes`, `state`, `started`, `ended` (Unix time in seconds), `waiting_for`.
-/// Those that another library carries out have `delegated`, their own number, and `peer` instead of `sequence`.
+/// Those that another library carries out have `delegated`; between two ranks, `peer` and no `sequence`.
 std::string flight_recorder_lines(const ReportSource& source);
 
 /// Writes flight_recorder_lines() to a file of its own in env.flight_recorder_dir.

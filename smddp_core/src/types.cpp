@@ -76,7 +76,8 @@ const char* name_of(ReduceOp op) {
 }
 
 const char* name_of(OpKind kind) {
-  static const char* const names[] = {"barrier", "broadcast", "all_reduce", "all_gather", "reduce_scatter"};
+  static const char* const names[] = {"barrier", "broadcast", "all_reduce", "all_gather", "reduce_scatter",
+                                      "reduce",  "gather",    "scatter",    "all_to_all"};
   const auto index = static_cast<std::size_t>(kind);
   return index < sizeof(names) / sizeof(names[0]) ? names[index] : "unknown operation";
 }
@@ -86,7 +87,8 @@ bool operator==(const OpHeader& a, const OpHeader& b) { return std::memcmp(&a, &
 std::string describe(const OpHeader& header) {
   std::ostringstream text;
   text << name_of(header.kind) << " #" << header.sequence;
-  if (header.kind == OpKind::barrier) return text.str();
+  if (header.delegated) text << " (carried out by another back end)";
+  if (header.delegated || header.kind == OpKind::barrier) return text.str();
   text << " (";
   if (header.reduce != ReduceOp::none) text << name_of(header.reduce) << ", ";
   if (header.dtype != DType::bytes) text << name_of(header.dtype) << ", ";

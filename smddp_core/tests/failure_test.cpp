@@ -155,7 +155,7 @@ TEST(Failure, ARankZeroOfAnotherBuildIsRefused) {
 
 TEST_P(Failures, LeavingWithAReasonIsReportedWithIt) {
   run([&](Communicator& group, int rank) {
-    if (rank == size() - 1) return group.leave(0, "its process ended with KeyError: 7");
+    if (rank == size() - 1) return group.leave("its process ended with KeyError: 7");
     expect_contains(message_of<PeerError>([&] { group.barrier(kTimeout); }),
                     "closed its connection (its process ended with KeyError: 7)");
   });
@@ -183,16 +183,17 @@ INSTANTIATE_TEST_SUITE_P(Paths, Failures,
 
 // A rank that is elsewhere reads nothing: what the others tell it meanwhile must neither block them nor be cut in half.
 TEST(Failure, NotesThatNobodyReadsDoNoHarm) {
-  constexpr std::uint64_t kNotes = 20000;
+  constexpr int kNotes = 20000;
   std::atomic<bool> noted{false};
   std::atomic<int> told{0};
   run_ranks({"a", "b"}, [&](Communicator& group, int rank) {
     if (rank == 0) {
-      for (std::uint64_t n = 1; n <= kNotes; ++n) group.delegate(0, n, std::string(900, 'x'));
+      PeerMessage message{true, 1, 0, 4, std::string(900, 'x'), 0};
+      message.number = group.issued(message);
+      for (int n = 0; n < kNotes; ++n) group.awaits(message);
       noted = true;
     }
     while (!noted) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    group.set_place(1, kNotes, true);
     group.barrier(kTimeout);
     if (rank == 0) group.abort("enough");
     expect_contains(message_of<AbortedError>([&] {
@@ -206,15 +207,61 @@ TEST(Failure, NotesThatNobodyReadsDoNoHarm) {
   });
 }
 
+// What another library carries out, and compares nothing of.
+void agree(Communicator& group, const DelegatedCall& call) { group.agree(call, group.began("x", -1, 0), kTimeout); }
+
 TEST(Failure, AnOperationOfOthersAmongOursIsReported) {
   run_ranks({"a", "a", "b"}, [&](Communicator& group, int rank) {
-    if (rank == 0) group.delegate(0, 1, "gather");
-    group.set_place(1, rank == 0 ? 1 : 0, true);
+    const DelegatedCall gather{OpKind::gather, "gather (Float, 40 bytes)", {}, {}};
+    agree(group, gather);
     const std::string text = message_of<MismatchError>([&] {
-      while (rank == 0) group.check();
+      if (rank == 0) agree(group, gather);
       group.barrier(kTimeout);
     });
-    expect_contains(text, "gather");
+    expect_contains(text, "gather #2 (carried out by another back end)");
+  });
+}
+
+TEST(Failure, CallsOfOthersThatDifferAreReported) {
+  for (const Hosts& hosts : {Hosts{"a", "a", "a"}, Hosts{"a", "b", "c"}, Hosts{"a", "a", "b", "b"}})
+    run_ranks(hosts, [&](Communicator& group, int rank) {
+      const std::string size = rank == 2 ? "44" : "40";
+      expect_contains(message_of<MismatchError>(
+                          [&] { agree(group, {OpKind::gather, "gather (Float, " + size + " bytes)", {}, {}}); }),
+                      "rank 0 called gather (Float, 40 bytes), rank 2 called gather (Float, 44 bytes)");
+    });
+}
+
+TEST(Failure, BytesThatDoNotMatchAreReported) {
+  const auto calls = [](int rank, std::uint64_t odd) {
+    DelegatedCall call{OpKind::all_to_all, "all_to_all (Float)", {}, {}};
+    // Rank r gives r + 1 bytes to each, and knows it of the others.
+    for (std::uint64_t r = 0; r < 3; ++r) {
+      call.gives.push_back(static_cast<std::uint64_t>(rank) + 1);
+      call.takes.push_back(r + 1);
+    }
+    if (rank == 1) call.takes[2] = odd;
+    return call;
+  };
+  run_ranks({"a", "a", "b"}, [&](Communicator& group, int rank) {
+    agree(group, calls(rank, 3));
+    expect_contains(message_of<MismatchError>([&] { agree(group, calls(rank, 9)); }),
+                    "rank 2 called all_to_all (Float) with 3 bytes for rank 1, which called it with room for 9");
+  });
+}
+
+TEST(Failure, WhoDoesNotComeToAnOperationOfOthersIsNamed) {
+  std::atomic<int> told{0};
+  run_ranks({"a", "a", "b"}, [&](Communicator& group, int rank) {
+    if (rank != 2) {
+      const std::uint64_t record = group.began("gather", -1, 40);
+      expect_contains(
+          message_of<TimeoutError>([&] { group.agree({OpKind::gather, "gather", {}, {}}, record, kShort); }),
+          "gather #1 (carried out by another back end): Timed out");
+      expect_contains(group.flight_recorder(), "\"sequence\": 1, \"operation\": \"gather\"");
+      ++told;
+    }
+    while (told < 2) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   });
 }
 

@@ -174,7 +174,7 @@ TEST(Stats, AreOneLineARank) {
         for (int i = 0; i < 3; ++i)
           group.all_reduce(data.data(), data.data(), data.size(), DType::f32, ReduceOp::sum, kTimeout);
         group.add_exposed(OpKind::all_reduce, std::chrono::milliseconds(1500));
-        group.set_place(4, 0, true);
+        group.set_blocking(true);
         group.barrier(kTimeout);
       },
       [&](CommunicatorOptions& options) { options.env.stats_file = file; });
@@ -200,7 +200,7 @@ TEST(Totals, GrowWithAllGroupsOfTheProcess) {
       std::vector<float> data(250);
       group.all_reduce(data.data(), data.data(), data.size(), DType::f32, ReduceOp::sum, kTimeout);
       group.add_exposed(OpKind::all_reduce, std::chrono::milliseconds(500));
-      group.set_place(2, 0, true);
+      group.set_blocking(true);
       group.barrier(kTimeout);
     });
   }

@@ -180,10 +180,7 @@ void Backend::stop(const std::string& reason) {
                          std::to_string(communicator_->sequence()) + "th operation" +
                          (reason.empty() ? "" : " (" + reason + ")"));
   queue_.drain();
-  {
-    const std::lock_guard<std::mutex> lock(issue_mutex_);
-    communicator_->leave(delegated_count_, communicator_->failed() ? "" : reason);
-  }
+  communicator_->leave(communicator_->failed() ? "" : reason);
   // What the fallback still waits for in a dead group would keep this process until its timeout.
   if (communicator_->failed() && fallback_) abort_of(*fallback_, 0);
   communicator_->write_stats();

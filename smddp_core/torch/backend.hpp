@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compat.hpp"
+#include "delegated_failure.hpp"
 #include "device.hpp"
 #include "device_watch.hpp"
 #include "rails.hpp"
@@ -162,12 +163,7 @@ class Backend final : public BackendBase {
     bool synchronous;
     std::chrono::milliseconds timeout;
     Optional<c10::Device> device;
-  };
-
-  /// See Communicator::set_place().
-  struct Place {
-    std::uint64_t delegated;
-    bool blocking;
+    bool delegated = false;
   };
 
   // issue.hpp
@@ -178,8 +174,7 @@ class Backend final : public BackendBase {
   template <class Body>
   WorkPtr issue(const Issue& what, Body body);
   template <class Body>
-  std::exception_ptr carry_out(std::uint64_t sequence, DeviceCall* device, const Tensors& on_device, const Place& place,
-                               const Body& body);
+  std::exception_ptr carry_out(DeviceCall* device, const Tensors& on_device, bool blocking, const Body& body);
 
   // collectives.cpp
   WorkPtr issue_all_reduce(const Issue& what, const c10d::ReduceOp& op);
@@ -202,13 +197,20 @@ class Backend final : public BackendBase {
   bool left_to_device(at::TensorList tensors) const { return device_fallback_ && common_device(tensors); }
   /// Whether an all-reduce goes by rails_. Not in graphs, which NCCL's calls can be part of.
   bool on_rails(at::TensorList tensors, const c10d::ReduceOp& op) const;
-  template <class Opts>
-  Opts with_timeout(Opts opts) const;
+  /// Of an operation that all ranks take part in. On the host it takes its turn in the queue, and begins when all ranks
+  /// have said that they mean the same. @param said of the tensors. @param call of (back end, options): issues it.
+  template <class Opts, class Call>
+  WorkPtr delegate(Issue what, DelegatedCall said, const Opts& opts, Call call);
   template <class Call>
-  /// @param alike what must be the same on all ranks beside the title. @param message of an operation between two
-  /// ranks.
-  WorkPtr delegate(c10d::OpType op, const char* title, const Tensors& tensors, Call call, const std::string& alike = "",
-                   const PeerMessage& message = {});
+  void carry_out_delegated(const DelegatedCall& said, const Delegated& operation, std::chrono::milliseconds timeout,
+                           Call& issue_with);
+  /// Of one between two ranks.
+  template <class Call>
+  WorkPtr delegate_message(c10d::OpType op, const char* title, const Tensors& tensors, const PeerMessage& message,
+                           Call call);
+  /// Of one on a device: nothing is said of it, for NCCL's calls are to cost the host as little as they can.
+  template <class Call>
+  WorkPtr on_device(const Issue& what, const Tensors& tensors, Call call);
   void require_peer(const char* operation, int peer) const;
   WorkPtr as_one(std::vector<WorkPtr> works) const;
   void remember(const WorkPtr& work);
@@ -251,10 +253,9 @@ class Backend final : public BackendBase {
   std::atomic<std::uint64_t> issued_{0};
   std::atomic<bool> shut_down_{false};
   std::mutex issue_mutex_;
-  std::uint64_t delegated_count_ = 0;  // collectives; under issue_mutex_
   Residuals residuals_;
   std::mutex delegated_mutex_;
-  std::vector<c10::weak_intrusive_ptr<WorkBase>> delegated_;
+  std::vector<c10::weak_intrusive_ptr<WorkBase>> delegated_;  // on a device
   std::mutex coalescing_mutex_;
   std::atomic<bool> coalescing_{false};  // written under the lock
   std::vector<WorkPtr> coalesced_;

@@ -24,7 +24,7 @@ bool of_transport(const std::string& text) {
 void raise_cause(const Delegated& operation, const Communicator& communicator, bool in_time) {
   const auto until = std::chrono::steady_clock::now() + kCausePatience;
   do {
-    communicator.check_alive(operation.name, operation.number, in_time);
+    communicator.check_alive(operation.name, in_time);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   } while (std::chrono::steady_clock::now() < until);
   // One that left in good order, then.
@@ -45,9 +45,7 @@ void raise_cause(const Delegated& operation, const Communicator& communicator, b
     communicator.fail(error);
   }
   if (in_time) communicator.fail(Error(ErrorKind::system, operation.name + ": " + plain_text(text)));
-  std::vector<int> missing;
-  if (operation.peer >= 0) missing = {operation.peer};
-  if (operation.number > 0) missing = communicator.absent(operation.number);
+  const std::vector<int> missing = operation.peer >= 0 ? std::vector<int>{operation.peer} : std::vector<int>();
   const std::string who = missing.empty() ? "a rank" : communicator.topology().who(missing);
   TimeoutError error(operation.name + ": Timed out waiting for " + who + " (gloo: " + plain_text(text) + ")");
   error.set_ranks(missing);

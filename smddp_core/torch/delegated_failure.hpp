@@ -12,8 +12,7 @@ namespace smddp::torch_binding {
 /// An operation that the fallback carries out.
 struct Delegated {
   std::string name;          ///< "gather"
-  std::uint64_t number = 0;  ///< In the order of the group's calls; 0 for those between two ranks.
-  int peer = -1;             ///< The other rank of those; -1: any, or all.
+  int peer = -1;             ///< The other rank of one between two; -1: any, or all.
   std::uint64_t record = 0;  ///< See Communicator::began(); 0 where that was not called.
   PeerMessage message;       ///< If it is one of those.
 };

@@ -1,7 +1,6 @@
 // Operations that another back end carries out, under our name.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <memory>
 #include <vector>
@@ -12,14 +11,16 @@
 
 namespace smddp::torch_binding {
 
-/// An operation of the fallback. The profiler sees it as smddp's, from issue to completion. Whoever waits for it hears
-/// of what ends the group meanwhile, and of a rank's death, and a failure of the fallback's ends the group.
+/// Waits for an operation of the fallback on the host that all ranks take part in. Hears of what ends the group
+/// meanwhile, and of a rank's death; a failure of the fallback's ends the group.
+void wait_for_all(WorkBase& work, const Delegated& operation, Communicator& communicator);
+
+/// An operation of the fallback between two ranks, or any of a device's. The profiler sees it as smddp's, from issue to
+/// completion. For whoever waits for one on the host, what wait_for_all() says holds.
 class DelegatedWork final : public WorkBase {
  public:
   DelegatedWork(int rank, c10d::OpType op, const char* title, const std::vector<at::Tensor>& inputs,
                 c10::intrusive_ptr<WorkBase> work, Delegated operation, std::shared_ptr<Communicator> communicator);
-
-  ~DelegatedWork();
 
   // No `override`: see backend.hpp.
   bool isCompleted();
@@ -37,17 +38,12 @@ class DelegatedWork final : public WorkBase {
   static void watch(const c10::intrusive_ptr<DelegatedWork>& self);
 
  private:
-  bool wait_untold(std::chrono::milliseconds timeout);
-  bool wait_on_host(std::chrono::milliseconds timeout);
-  void wait_or_fail(std::chrono::milliseconds timeout);
-  std::string out_of_patience(std::chrono::milliseconds timeout) const;
+  bool wait_or_raise(std::chrono::milliseconds timeout);
 
   const c10::intrusive_ptr<WorkBase> work_;
   const Delegated operation_;
   const std::shared_ptr<Communicator> communicator_;
   const bool on_host_;
-  const bool tells_;  // has a future, and knows when it is done
-  std::atomic<bool> waited_{false};
 };
 
 /// All operations issued between startCoalescing() and endCoalescing(), as one.

@@ -7,6 +7,7 @@
 
 #include "backend.hpp"
 #include "delegated_work.hpp"
+#include "issue.hpp"
 #include "tensors.hpp"
 
 namespace smddp::torch_binding {
@@ -34,15 +35,67 @@ Lists unknown_to_python(const Lists& lists) {
   return copies;
 }
 
-// gloo compares nothing: less than a rank waits for would be taken for all, and more ends the process.
-std::string all_alike(const Tensors& tensors, const char* where, int root) {
-  if (tensors.empty() || tensors[0].layout() != c10::kStrided) return "";
-  return std::string(" (") + c10::toString(tensors[0].scalar_type()) + ", " + std::to_string(tensors[0].nbytes()) +
-         " bytes, " + where + std::to_string(root) + ")";
+// gloo compares nothing: less than a rank waits for would be taken for all, and more ends the process. So ranks tell
+// one another first.
+std::string type_of(const at::Tensor& tensor) {
+  return (tensor.layout() == c10::kStrided ? "" : "sparse ") + std::string(c10::toString(tensor.scalar_type()));
 }
 
+std::string in_brackets(const std::string& text) { return text.empty() ? "" : " (" + text + ")"; }
+
+std::string root(const char* way, int64_t rank) { return std::string(way) + " rank " + std::to_string(rank); }
+
 // Sizes may differ, and types are the same.
-std::string one_type(const at::Tensor& tensor) { return std::string(" (") + c10::toString(tensor.scalar_type()) + ")"; }
+DelegatedCall same_types(OpKind kind, const Tensors& tensors) {
+  return {kind, name_of(kind) + in_brackets(tensors.empty() ? "" : type_of(tensors[0])), {}, {}};
+}
+
+// @param more "to rank 0"
+DelegatedCall same_sizes(OpKind kind, const Tensors& tensors, const std::string& more = "") {
+  std::string text;
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.layout() != c10::kStrided) return same_types(kind, tensors);
+    text += (text.empty() ? "" : ", ") + type_of(tensor) + ", " + std::to_string(tensor.nbytes()) + " bytes";
+  }
+  return {kind, name_of(kind) + in_brackets(text + (more.empty() ? "" : ", " + more)), {}, {}};
+}
+
+std::vector<std::uint64_t> bytes_of_each(const Tensors& tensors) {
+  std::vector<std::uint64_t> bytes;
+  for (const at::Tensor& tensor : tensors) bytes.push_back(tensor.nbytes());
+  return bytes;
+}
+
+// Of a tensor that is cut along its first dimension, evenly where `splits` is empty.
+std::vector<std::uint64_t> bytes_of_each(const at::Tensor& tensor, const std::vector<int64_t>& splits, int ranks) {
+  const int64_t rows = tensor.dim() > 0 ? tensor.size(0) : 0;
+  std::vector<int64_t> lengths = splits;
+  if (splits.empty()) {
+    TORCH_CHECK(rows % ranks == 0, "smddp: all_to_all_single: the first dimension of a tensor, ", rows,
+                ", is no multiple of the group's size, ", ranks);
+    lengths.assign(static_cast<std::size_t>(ranks), rows / ranks);
+  }
+  int64_t sum = 0;
+  bool negative = false;
+  for (const int64_t length : lengths) {
+    sum += length;
+    negative = negative || length < 0;
+  }
+  TORCH_CHECK(lengths.size() == static_cast<std::size_t>(ranks) && sum == rows && !negative,
+              "smddp: all_to_all_single: ", lengths.size(), " split sizes that add up to ", sum, " in a group of ",
+              ranks, " for a tensor whose first dimension is ", rows);
+  std::vector<std::uint64_t> bytes;
+  for (const int64_t length : lengths)
+    bytes.push_back(length ? tensor.nbytes() / static_cast<std::uint64_t>(rows) * static_cast<std::uint64_t>(length)
+                           : 0);
+  return bytes;
+}
+
+std::uint64_t bytes_of_all(TensorList tensors) {
+  std::uint64_t bytes = 0;
+  for (const at::Tensor& tensor : tensors) bytes += tensor.layout() == c10::kStrided ? tensor.nbytes() : 0;
+  return bytes;
+}
 
 // gloo compares nothing here either. A message travels under a tag that stands for its type and size, so it meets none
 // that differs; ranks that then wait in vain compare what they wait for. NCCL, which knows no tags, is not concerned.
@@ -79,47 +132,90 @@ BackendBase& Backend::fallback_for(const Tensors& tensors, const char* operation
   return *device_fallback_;
 }
 
-template <class Opts>
-Opts Backend::with_timeout(Opts opts) const {
-  // Unset is negative in some releases and zero in others.
-  if (opts.timeout.count() <= 0) opts.timeout = options_->timeout;
-  return opts;
+template <class Opts, class Call>
+Backend::WorkPtr Backend::delegate(Issue what, DelegatedCall said, const Opts& opts, Call call) {
+  const char* const name = name_in(what.title);
+  const Tensors tensors = what.inputs.empty() ? what.outputs.vec() : what.inputs.vec();
+  BackendBase& other = fallback_for(tensors, name);
+  auto issue_with = [with = Opts(opts), call = std::move(call)](BackendBase& carrier,
+                                                                std::chrono::milliseconds timeout) mutable {
+    with.timeout = timeout;
+    return call(carrier, with);
+  };
+  if (&other != fallback_.get())
+    return on_device(what, tensors, [&]() mutable { return issue_with(other, what.timeout); });
+  what.device = {};
+  what.delegated = true;
+  return issue(what,
+               [this, said = std::move(said), name, bytes = bytes_of_all(tensors), issue_with = std::move(issue_with)](
+                   TensorList, TensorList, std::chrono::milliseconds timeout) mutable {
+                 carry_out_delegated(said, {name, -1, communicator_->began(name, -1, bytes), {}}, timeout, issue_with);
+               });
+}
+
+// In its turn: gloo tells operations apart by the order in which they are issued.
+template <class Call>
+void Backend::carry_out_delegated(const DelegatedCall& said, const Delegated& operation,
+                                  std::chrono::milliseconds timeout, Call& issue_with) {
+  using Clock = std::chrono::steady_clock;
+  const auto until = Clock::now() + timeout;
+  try {
+    communicator_->agree(said, operation.record, timeout);
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
+    WorkPtr theirs;
+    try {
+      theirs = issue_with(*fallback_, std::max(left, std::chrono::milliseconds(1)));
+    } catch (...) {
+      rethrow_as_ours(std::current_exception(), operation, *communicator_);
+    }
+    wait_for_all(*theirs, operation, *communicator_);
+  } catch (...) {
+    communicator_->ended(operation.record, true);
+    throw;
+  }
+  communicator_->ended(operation.record, false);
 }
 
 template <class Call>
-Backend::WorkPtr Backend::delegate(c10d::OpType op, const char* title, const Tensors& tensors, Call call,
-                                   const std::string& alike, const PeerMessage& message) {
-  Delegated operation{name_in(title), 0, message.peer, 0, message};
-  BackendBase& other = fallback_for(tensors, operation.name.c_str());
-  const bool on_host = &other == fallback_.get();
-  // Not for NCCL, whose calls are to cost the host as little as they can.
-  if (!c10d::isP2POp(op) && on_host) {
-    const std::lock_guard<std::mutex> lock(issue_mutex_);
-    operation.number = ++delegated_count_;
-    communicator_->delegate(issued_, operation.number, title + alike);
-  }
-  std::uint64_t bytes = 0;
-  for (const at::Tensor& tensor : tensors) bytes += tensor.layout() == c10::kStrided ? tensor.nbytes() : 0;
-  if (on_host) operation.record = communicator_->began(operation.name, operation.number, message.peer, bytes);
+Backend::WorkPtr Backend::on_device(const Issue& what, const Tensors& tensors, Call call) {
   WorkPtr theirs;
   try {
-    theirs = call(other);
+    theirs = call();
   } catch (...) {
-    communicator_->ended(operation.record, true, {});
-    if (on_host) rethrow_as_ours(std::current_exception(), operation, *communicator_);
     communicator_->check();
     throw;
   }
   // NCCL carries a synchronous operation out on the caller's stream: there is nothing to wait for (2.8).
   if (!theirs) return theirs;
-  // Not counted before: those that gloo refuses are none.
-  if (!message.type.empty()) operation.message.number = communicator_->issued(message);
-  if (op == c10d::OpType::RECVANYSOURCE && on_host) communicator_->issued_from_any();
-  auto work = c10::make_intrusive<DelegatedWork>(getRank(), op, title, tensors, std::move(theirs), std::move(operation),
-                                                 communicator_);
+  auto work = c10::make_intrusive<DelegatedWork>(getRank(), what.op, what.title, tensors, std::move(theirs),
+                                                 Delegated{name_in(what.title), -1, 0, {}}, communicator_);
   DelegatedWork::watch(work);
   remember(work);
   return collect(work);
+}
+
+template <class Call>
+Backend::WorkPtr Backend::delegate_message(c10d::OpType op, const char* title, const Tensors& tensors,
+                                           const PeerMessage& message, Call call) {
+  Delegated operation{name_in(title), message.peer, 0, message};
+  BackendBase& other = fallback_for(tensors, operation.name.c_str());
+  if (&other != fallback_.get()) {
+    const Issue what{op, title, tensors, tensors, 0, false, options_->timeout, {}};
+    return on_device(what, tensors, [&] { return call(other); });
+  }
+  operation.record = communicator_->began(operation.name, message.peer, bytes_of_all(tensors));
+  WorkPtr theirs;
+  try {
+    theirs = call(other);
+  } catch (...) {
+    communicator_->ended(operation.record, true);
+    rethrow_as_ours(std::current_exception(), operation, *communicator_);
+  }
+  // Not counted before: those that gloo refuses are none.
+  if (!message.type.empty()) operation.message.number = communicator_->issued(message);
+  if (op == c10d::OpType::RECVANYSOURCE) communicator_->issued_from_any();
+  return collect(c10::make_intrusive<DelegatedWork>(getRank(), op, title, tensors, std::move(theirs),
+                                                    std::move(operation), communicator_));
 }
 
 Backend::WorkPtr Backend::as_one(std::vector<WorkPtr> works) const {
@@ -154,9 +250,12 @@ std::vector<Backend::WorkPtr> Backend::delegated_collectives() {
 
 Backend::WorkPtr Backend::fallback_all_reduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   // torch's gloo takes sparse tensors through its plain all-reduce.
-  Tensors theirs = unknown_to_python(tensors);
-  return delegate(c10d::OpType::ALLREDUCE, "smddp:all_reduce", tensors,
-                  [&](BackendBase& other) { return other.allreduce(theirs, with_timeout(opts)); });
+  return delegate(
+      issue_of(c10d::OpType::ALLREDUCE, "smddp:all_reduce", tensors, tensors, opts),
+      same_sizes(OpKind::all_reduce, tensors), opts,
+      [theirs = unknown_to_python(tensors)](BackendBase& other, const c10d::AllreduceOptions& with) mutable {
+        return other.allreduce(theirs, with);
+      });
 }
 
 Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
@@ -164,104 +263,120 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors, const c10d::Allredu
 }
 
 Backend::WorkPtr Backend::fallback_all_reduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
-  Tensors theirs = unknown_to_python(tensors);
-  return delegate(c10d::OpType::ALLREDUCE_COALESCED, "smddp:all_reduce", tensors,
-                  [&](BackendBase& other) { return other.allreduce_coalesced(theirs, with_timeout(opts)); });
+  return delegate(
+      issue_of(c10d::OpType::ALLREDUCE_COALESCED, "smddp:all_reduce", tensors, tensors, opts),
+      same_sizes(OpKind::all_reduce, tensors), opts,
+      [theirs = unknown_to_python(tensors)](BackendBase& other, const c10d::AllreduceCoalescedOptions& with) mutable {
+        return other.allreduce_coalesced(theirs, with);
+      });
 }
 
 Backend::WorkPtr Backend::fallback_broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
-  Tensors theirs = unknown_to_python(tensors);
-  return delegate(c10d::OpType::BROADCAST, "smddp:broadcast", tensors,
-                  [&](BackendBase& other) { return other.broadcast(theirs, with_timeout(opts)); });
+  return delegate(
+      issue_of(c10d::OpType::BROADCAST, "smddp:broadcast", tensors, tensors, opts),
+      same_sizes(OpKind::broadcast, tensors, root("from", opts.rootRank)), opts,
+      [theirs = unknown_to_python(tensors)](BackendBase& other, const c10d::BroadcastOptions& with) mutable {
+        return other.broadcast(theirs, with);
+      });
 }
 
 Backend::WorkPtr Backend::fallback_all_gather(std::vector<Tensors>& outputs, Tensors& inputs,
                                               const c10d::AllgatherOptions& opts) {
-  auto theirs = unknown_to_python(outputs);
-  auto from = unknown_to_python(inputs);
-  return delegate(c10d::OpType::ALLGATHER, "smddp:all_gather", inputs,
-                  [&](BackendBase& other) { return other.allgather(theirs, from, with_timeout(opts)); });
+  return delegate(issue_of(c10d::OpType::ALLGATHER, "smddp:all_gather", inputs, flat_list(outputs), opts),
+                  same_sizes(OpKind::all_gather, inputs), opts,
+                  [theirs = unknown_to_python(outputs), from = unknown_to_python(inputs)](
+                      BackendBase& other, const c10d::AllgatherOptions& with) mutable {
+                    return other.allgather(theirs, from, with);
+                  });
 }
 
 Backend::WorkPtr Backend::fallback_reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                                   const c10d::ReduceScatterOptions& opts) {
-  auto theirs = unknown_to_python(outputs);
-  auto from = unknown_to_python(inputs);
-  return delegate(c10d::OpType::REDUCE_SCATTER, "smddp:reduce_scatter", flat_list(inputs),
-                  [&](BackendBase& other) { return other.reduce_scatter(theirs, from, with_timeout(opts)); });
+  return delegate(issue_of(c10d::OpType::REDUCE_SCATTER, "smddp:reduce_scatter", flat_list(inputs), outputs, opts),
+                  same_sizes(OpKind::reduce_scatter, outputs), opts,
+                  [theirs = unknown_to_python(outputs), from = unknown_to_python(inputs)](
+                      BackendBase& other, const c10d::ReduceScatterOptions& with) mutable {
+                    return other.reduce_scatter(theirs, from, with);
+                  });
 }
 
 Backend::WorkPtr Backend::fallback_reduce_scatter_tensors(Tensors outputs, Tensors inputs,
                                                           const c10d::ReduceScatterOptions& opts) {
-  auto theirs = unknown_to_python(outputs);
-  auto from = unknown_to_python(inputs);
   std::vector<WorkPtr> works;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     works.push_back(delegate(
-        c10d::OpType::_REDUCE_SCATTER_BASE, "smddp:reduce_scatter_tensor", {inputs[i]},
-        [&](BackendBase& other) { return other._reduce_scatter_base(theirs[i], from[i], with_timeout(opts)); }));
+        issue_of(c10d::OpType::_REDUCE_SCATTER_BASE, "smddp:reduce_scatter_tensor", inputs[i], outputs[i], opts),
+        same_sizes(OpKind::reduce_scatter, {outputs[i]}), opts,
+        [theirs = unknown_to_python(outputs[i]), from = unknown_to_python(inputs[i])](
+            BackendBase& other, const c10d::ReduceScatterOptions& with) mutable {
+          return other._reduce_scatter_base(theirs, from, with);
+        }));
   return as_one(std::move(works));
 }
 
 Backend::WorkPtr Backend::fallback_all_gather_into(Tensors outputs, Tensors inputs,
                                                    const c10d::AllgatherOptions& opts) {
-  auto theirs = unknown_to_python(outputs);
-  auto from = unknown_to_python(inputs);
   std::vector<WorkPtr> works;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     works.push_back(
-        delegate(c10d::OpType::_ALLGATHER_BASE, "smddp:all_gather_into_tensor", {inputs[i]},
-                 [&](BackendBase& other) { return other._allgather_base(theirs[i], from[i], with_timeout(opts)); }));
+        delegate(issue_of(c10d::OpType::_ALLGATHER_BASE, "smddp:all_gather_into_tensor", inputs[i], outputs[i], opts),
+                 same_sizes(OpKind::all_gather, {inputs[i]}), opts,
+                 [theirs = unknown_to_python(outputs[i]), from = unknown_to_python(inputs[i])](
+                     BackendBase& other, const c10d::AllgatherOptions& with) mutable {
+                   return other._allgather_base(theirs, from, with);
+                 }));
   return as_one(std::move(works));
 }
 
 Backend::WorkPtr Backend::fallback_reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
   require_contiguous(tensors, "reduce of this type and operation");
-  Tensors theirs = unknown_to_python(tensors);
-  return delegate(c10d::OpType::REDUCE, "smddp:reduce", tensors,
-                  [&](BackendBase& other) { return other.reduce(theirs, with_timeout(opts)); });
+  return delegate(issue_of(c10d::OpType::REDUCE, "smddp:reduce", tensors, tensors, opts),
+                  same_sizes(OpKind::reduce, tensors, root("to", opts.rootRank)), opts,
+                  [theirs = unknown_to_python(tensors)](BackendBase& other, const c10d::ReduceOptions& with) mutable {
+                    return other.reduce(theirs, with);
+                  });
 }
 
 Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& opts) {
-  auto theirs = unknown_to_python(outputs);
-  auto from = unknown_to_python(inputs);
   return delegate(
-      c10d::OpType::GATHER, "smddp:gather", inputs,
-      [&](BackendBase& other) { return other.gather(theirs, from, with_timeout(opts)); },
-      all_alike(inputs, "to rank ", static_cast<int>(opts.rootRank)));
+      issue_of(c10d::OpType::GATHER, "smddp:gather", inputs, flat_list(outputs), opts),
+      same_sizes(OpKind::gather, inputs, root("to", opts.rootRank)), opts,
+      [theirs = unknown_to_python(outputs), from = unknown_to_python(inputs)](
+          BackendBase& other, const c10d::GatherOptions& with) mutable { return other.gather(theirs, from, with); });
 }
 
 Backend::WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& opts) {
   require_contiguous(outputs, "scatter");
   require_contiguous(flat_list(inputs), "scatter");
-  auto theirs = unknown_to_python(outputs);
-  auto from = unknown_to_python(inputs);
   return delegate(
-      c10d::OpType::SCATTER, "smddp:scatter", inputs.empty() ? outputs : flat_list(inputs),
-      [&](BackendBase& other) { return other.scatter(theirs, from, with_timeout(opts)); },
-      all_alike(outputs, "from rank ", static_cast<int>(opts.rootRank)));
+      issue_of(c10d::OpType::SCATTER, "smddp:scatter", flat_list(inputs), outputs, opts),
+      same_sizes(OpKind::scatter, outputs, root("from", opts.rootRank)), opts,
+      [theirs = unknown_to_python(outputs), from = unknown_to_python(inputs)](
+          BackendBase& other, const c10d::ScatterOptions& with) mutable { return other.scatter(theirs, from, with); });
 }
 
 Backend::WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                                         std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& opts) {
   require_contiguous({output, input}, "all_to_all_single");
-  at::Tensor theirs = unknown_to_python(output);
-  at::Tensor from = unknown_to_python(input);
-  return delegate(
-      c10d::OpType::ALLTOALL_BASE, "smddp:all_to_all", {input},
-      [&](BackendBase& other) {
-        return other.alltoall_base(theirs, from, output_splits, input_splits, with_timeout(opts));
-      },
-      one_type(input));
+  DelegatedCall said = same_types(OpKind::all_to_all, {input});
+  said.gives = bytes_of_each(input, input_splits, getSize());
+  said.takes = bytes_of_each(output, output_splits, getSize());
+  return delegate(issue_of(c10d::OpType::ALLTOALL_BASE, "smddp:all_to_all", input, output, opts), std::move(said), opts,
+                  [theirs = unknown_to_python(output), from = unknown_to_python(input), output_splits, input_splits](
+                      BackendBase& other, const c10d::AllToAllOptions& with) mutable {
+                    return other.alltoall_base(theirs, from, output_splits, input_splits, with);
+                  });
 }
 
 Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
-  auto theirs = unknown_to_python(outputs);
-  auto from = unknown_to_python(inputs);
-  return delegate(
-      c10d::OpType::ALLTOALL, "smddp:all_to_all", inputs,
-      [&](BackendBase& other) { return other.alltoall(theirs, from, with_timeout(opts)); },
-      inputs.empty() ? "" : one_type(inputs[0]));
+  DelegatedCall said = same_types(OpKind::all_to_all, inputs);
+  said.gives = bytes_of_each(inputs);
+  said.takes = bytes_of_each(outputs);
+  return delegate(issue_of(c10d::OpType::ALLTOALL, "smddp:all_to_all", inputs, outputs, opts), std::move(said), opts,
+                  [theirs = unknown_to_python(outputs), from = unknown_to_python(inputs)](
+                      BackendBase& other, const c10d::AllToAllOptions& with) mutable {
+                    return other.alltoall(theirs, from, with);
+                  });
 }
 
 // gloo takes it for an index.
@@ -277,21 +392,19 @@ void Backend::require_peer(const char* operation, int peer) const {
 Backend::WorkPtr Backend::send(Tensors& tensors, int destination, int tag) {
   require_peer("send to", destination);
   const PeerMessage message = message_of(tensors, true, destination, tag);
-  return delegate(
-      c10d::OpType::SEND, "smddp:send", tensors,
-      [&](BackendBase& other) { return other.send(tensors, destination, travelling(message)); }, "", message);
+  return delegate_message(c10d::OpType::SEND, "smddp:send", tensors, message,
+                          [&](BackendBase& other) { return other.send(tensors, destination, travelling(message)); });
 }
 
 Backend::WorkPtr Backend::recv(Tensors& tensors, int source, int tag) {
   require_peer("recv from", source);
   const PeerMessage message = message_of(tensors, false, source, tag);
-  return delegate(
-      c10d::OpType::RECV, "smddp:recv", tensors,
-      [&](BackendBase& other) { return other.recv(tensors, source, travelling(message)); }, "", message);
+  return delegate_message(c10d::OpType::RECV, "smddp:recv", tensors, message,
+                          [&](BackendBase& other) { return other.recv(tensors, source, travelling(message)); });
 }
 
 Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
-  return delegate(c10d::OpType::RECVANYSOURCE, "smddp:recvAnySource", tensors, [&](BackendBase& other) {
+  return delegate_message(c10d::OpType::RECVANYSOURCE, "smddp:recvAnySource", tensors, {}, [&](BackendBase& other) {
     return other.recvAnysource(tensors, travelling(message_of(tensors, false, -1, tag)));
   });
 }
@@ -299,7 +412,13 @@ Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
 // gloo's names the ranks that did not come, which is all it is for. Python's dist.monitored_barrier() insists on a
 // group whose name is gloo; the group's own method gets here.
 void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
-  fallback_for({}, "monitored_barrier").monitoredBarrier(opts, wait_all_ranks);
+  fallback_for({}, "monitored_barrier");
+  Issue what = issue_of(c10d::OpType::BARRIER, "smddp:monitored_barrier", TensorList(), TensorList(), opts);
+  what.synchronous = what.delegated = true;
+  const WorkPtr work = issue(what, [this, opts, wait_all_ranks](TensorList, TensorList, std::chrono::milliseconds) {
+    fallback_->monitoredBarrier(opts, wait_all_ranks);
+  });
+  work->wait();
 }
 
 }  // namespace smddp::torch_binding

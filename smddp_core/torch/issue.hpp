@@ -15,10 +15,9 @@ namespace smddp::torch_binding {
 // What an operation needs as long as it runs, the caller's thread or the progress thread alike. Returns what went
 // wrong.
 template <class Body>
-std::exception_ptr Backend::carry_out(std::uint64_t sequence, DeviceCall* device, const Tensors& on_device,
-                                      const Place& place, const Body& body) {
+std::exception_ptr Backend::carry_out(DeviceCall* device, const Tensors& on_device, bool blocking, const Body& body) {
   try {
-    communicator_->set_place(sequence, place.delegated, place.blocking);
+    communicator_->set_blocking(blocking);
     // Copies in and out of non-contiguous tensors are not part of anyone's graph.
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     Optional<c10::StreamGuard> guard;
@@ -52,25 +51,24 @@ Backend::WorkPtr Backend::issue(const Issue& what, Body body) {
   TORCH_CHECK(!shut_down_, "smddp: the process group was destroyed");
   auto work = c10::make_intrusive<Work>(getRank(), what.op, what.title, what.inputs, what.outputs.vec(), what.lists,
                                         ++issued_, device, queue_);
-  Place place{delegated_count_, what.synchronous};
   if (what.synchronous && !device && queue_.try_enter()) {
     lock.unlock();
     const GilRelease release;
-    work->complete_at_birth(carry_out(work->getSequencenumber(), nullptr, {}, place,
-                                      [&] { body(what.inputs, what.outputs, what.timeout); }));
+    using Clock = std::chrono::steady_clock;
+    const auto start = what.delegated ? Clock::now() : Clock::time_point();
+    work->complete_at_birth(carry_out(nullptr, {}, true, [&] { body(what.inputs, what.outputs, what.timeout); }));
+    if (what.delegated) communicator_->add_exposed(name_in(what.title), Clock::now() - start);
     queue_.leave();
     return collect(work);
   }
   // Whoever waits for it says so himself.
-  place.blocking = false;
-  work->time_waits(communicator_, what.title);
+  work->time_waits(communicator_, what.title, what.delegated);
   queue_.post(
-      [this, work, device, place, timeout = what.timeout, inputs = what.inputs.vec(), outputs = what.outputs.vec(),
-       body = std::move(body)] {
+      [this, work, device, timeout = what.timeout, inputs = what.inputs.vec(), outputs = what.outputs.vec(),
+       body = std::move(body)]() mutable {
         Tensors on_device;
         if (device) on_device = join(inputs, outputs);
-        return work->complete(carry_out(work->getSequencenumber(), device.get(), on_device, place,
-                                        [&] { body(inputs, outputs, timeout); }));
+        return work->complete(carry_out(device.get(), on_device, false, [&] { body(inputs, outputs, timeout); }));
       },
       [work] { work->settle(); });
   return collect(work);

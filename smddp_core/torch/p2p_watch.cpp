@@ -61,7 +61,7 @@ class P2pWatcher {
     if (watch.aborted_) return;
     try {
       if (++watch.looks_ == kLooksBeforeTelling) watch.communicator_.awaits(watch.message_);
-      watch.communicator_.check_alive(watch.title_, 0);
+      watch.communicator_.check_alive(watch.title_);
       if (watch.any_) watch.communicator_.check_others(watch.title_);
     } catch (const Error&) {
       watch.aborted_ = true;

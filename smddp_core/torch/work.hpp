@@ -79,8 +79,9 @@ class Work final : public WorkBase {
   }
 
   /// From now on, time spent in wait() counts as exposed.
-  void time_waits(std::shared_ptr<Communicator> communicator, const std::string& title) {
+  void time_waits(std::shared_ptr<Communicator> communicator, const std::string& title, bool delegated) {
     communicator_ = std::move(communicator);
+    delegated_ = delegated;
     kind_ = kind_of(title);
     title_ = name_in(title.c_str());
   }
@@ -135,7 +136,13 @@ class Work final : public WorkBase {
   bool timed_wait(std::chrono::milliseconds timeout) {
     if (!communicator_ || isCompleted()) return WorkBase::wait(timeout);
     const auto start = std::chrono::steady_clock::now();
-    const auto blocked = [&] { communicator_->add_exposed(kind_, std::chrono::steady_clock::now() - start); };
+    const auto blocked = [&] {
+      const auto time = std::chrono::steady_clock::now() - start;
+      if (delegated_)
+        communicator_->add_exposed(title_, time);
+      else
+        communicator_->add_exposed(kind_, time);
+    };
     try {
       const bool done = WorkBase::wait(timeout);
       blocked();
@@ -191,6 +198,7 @@ class Work final : public WorkBase {
   std::uint64_t queue_;
   int depth_;
   std::shared_ptr<Communicator> communicator_;
+  bool delegated_ = false;
   OpKind kind_ = OpKind::barrier;
   std::string title_;
   std::mutex future_mutex_;

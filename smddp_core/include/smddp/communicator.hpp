@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "smddp/delegated_call.hpp"
 #include "smddp/env.hpp"
 #include "smddp/errors.hpp"
 #include "smddp/peer_message.hpp"
@@ -98,20 +99,20 @@ class Communicator {
   std::string stats() const;
   std::string flight_recorder() const;
 
-  /// For programs that leave some of their group's operations to another library. Before each operation of ours, by the
-  /// thread that calls it: how many of ours and of the others the program has issued up to it. @param blocking whether
-  /// the program waits for it: then its time is exposed.
-  void set_place(std::uint64_t issued, std::uint64_t delegated, bool blocking);
+  /// Before an operation, by the thread that calls it: whether the program waits for it. Then its time is exposed.
+  void set_blocking(bool blocking);
 
-  /// Before each of the others: tells the peers, so that a rank that is in one of ours instead raises a MismatchError
-  /// at once and does not wait for its timeout. `delegated` counts from 1. Any thread.
-  void delegate(std::uint64_t issued, std::uint64_t delegated, const std::string& title);
+  /// For programs that leave some of their group's operations to another library, which compares nothing. Before each
+  /// that all ranks take part in, by all of them and in one order with the operations here: returns when all ranks have
+  /// come to it, and what they say of it belongs together. @param record of the call, see began().
+  void agree(const DelegatedCall& call, std::uint64_t record, Timeout timeout);
 
-  /// The same for the counters and the flight recorder, which know nothing of these operations else. @param number as
-  /// `delegated` above, 0 for an operation between two ranks. @param peer the other of those, -1 if any. @return what
-  /// ended() asks for. Any thread.
-  std::uint64_t began(const std::string& name, std::uint64_t number, int peer, std::uint64_t bytes);
-  void ended(std::uint64_t id, bool failed, std::chrono::nanoseconds exposed);
+  /// For the counters and the flight recorder, which know nothing of these operations else. @param peer the other rank
+  /// of one between two, -1 if any. @return what ended() asks for. Any thread.
+  std::uint64_t began(const std::string& name, int peer, std::uint64_t bytes);
+  void ended(std::uint64_t id, bool failed);
+  /// Somebody was blocked this long by an operation of that name.
+  void add_exposed(const std::string& name, std::chrono::nanoseconds time);
 
   /// A message between two ranks is under way, which the other library carries. Where the peer's is found to be of
   /// another type or size, the group ends with a MismatchError. @return the message's number, for awaits(). Any thread.
@@ -131,10 +132,9 @@ class Communicator {
   /// may have failed for that reason. Any thread.
   void check_peers(const std::string& title) const;
 
-  /// check(), and throws a PeerError when a rank died, or left before `title`, the `delegated`-th of the other
-  /// library's operations (0: one that not all ranks take part in), although that may wait for others. Any thread.
-  /// @param at_once also for one whose connection has just closed: it may have done its part.
-  void check_alive(const std::string& title, std::uint64_t delegated, bool at_once = false) const;
+  /// check(), and throws a PeerError when a rank died, although `title`, the other library's, may wait for others. Any
+  /// thread. @param at_once also for one whose connection has just closed: it may have done its part.
+  void check_alive(const std::string& title, bool at_once = false) const;
 
   /// Ranks whose processes have ended, or that are cut off, as far as this rank knows. Throws nothing. Any thread.
   std::vector<int> dead() const;
@@ -143,10 +143,6 @@ class Communicator {
   /// thread.
   void check_others(const std::string& title) const;
 
-  /// The ranks that have not come to the `delegated`-th of the other library's operations, as far as this one knows.
-  /// Any thread.
-  std::vector<int> absent(std::uint64_t delegated) const;
-
   /// The ranks that the operation of ours under way has been waiting for, with their hosts; "" for none. Any thread.
   std::string waiting_for() const;
 
@@ -154,10 +150,10 @@ class Communicator {
   /// Not while this thread is in an operation of ours.
   [[noreturn]] void fail(const Error& cause);
 
-  /// Tells the other ranks that this one calls no more operations; `delegated` of the other library's are done. A
-  /// connection that closes without this is taken for a death.
+  /// Tells the other ranks that this one calls no more operations. A connection that closes without this is taken for a
+  /// death.
   /// @param reason what the errors of ranks that miss this one say of its end: "its process ended with ...". May be "".
-  void leave(std::uint64_t delegated, const std::string& reason = "");
+  void leave(const std::string& reason = "");
 
   /// Number of the last operation started.
   std::uint64_t sequence() const;

@@ -18,8 +18,18 @@ enum class DType : std::uint8_t { f32, f64, f16, bf16, u8, i8, i16, i32, i64, by
 /// one, as torch's do. `band`, `bor` and `bxor` are bitwise, for integers; complex types have `sum` and `avg` only.
 enum class ReduceOp : std::uint8_t { sum, avg, product, min, max, band, bor, bxor, none };
 
-/// What is asked of the group.
-enum class OpKind : std::uint8_t { barrier, broadcast, all_reduce, all_gather, reduce_scatter };
+/// What is asked of the group. The first kOpKinds are the library's own; the others have only names here.
+enum class OpKind : std::uint8_t {
+  barrier,
+  broadcast,
+  all_reduce,
+  all_gather,
+  reduce_scatter,
+  reduce,
+  gather,
+  scatter,
+  all_to_all
+};
 constexpr std::size_t kOpKinds = 5;
 
 /// Size of one element, in bytes.
@@ -49,8 +59,9 @@ struct OpHeader {
   OpKind kind = OpKind::barrier;
   DType dtype = DType::bytes;
   ReduceOp reduce = ReduceOp::none;
-  std::uint8_t plan = 0;  ///< Between hosts: how a later operation is to go, see NetTier. 0: not said.
-  std::uint8_t reserved[4] = {0, 0, 0, 0};  ///< Keeps the struct free of padding: it is compared and sent as bytes.
+  std::uint8_t plan = 0;                 ///< Between hosts: how a later operation is to go, see NetTier. 0: not said.
+  std::uint8_t delegated = 0;            ///< 1: of an operation that another library carries out.
+  std::uint8_t reserved[3] = {0, 0, 0};  ///< Keeps the struct free of padding: it is compared and sent as bytes.
 };
 static_assert(sizeof(OpHeader) == 32, "OpHeader travels between processes as 32 plain bytes");
 

@@ -16,9 +16,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kLookInterval{1};
 
-// Calls that ranks may be apart and still be compared.
-constexpr std::size_t kMostNotes = 64;
-
 // Bytes on their way to a peer above which hints are left out: what tells it of a failure must still fit behind them.
 constexpr int kMostOnTheWay = 8 * 1024;
 
@@ -96,7 +93,7 @@ void Control::raise(ErrorKind kind, const std::string& message) {
   record(kind, message);
 }
 
-void Control::take(int rank, Peer& peer, const Notice& notice) {
+void Control::take(Peer& peer, const Notice& notice) {
   switch (notice.type) {
     case Notice::Type::failure:
       record(notice.kind, notice.text);
@@ -112,13 +109,8 @@ void Control::take(int rank, Peer& peer, const Notice& notice) {
     case Notice::Type::answer:
       peer.answer = notice.awaited;
       break;
-    case Notice::Type::delegated:
-      peer.delegated.push_back(notice);
-      if (peer.delegated.size() > kMostNotes) peer.delegated.pop_front();
-      compare_titles(rank, notice);
-      break;
     case Notice::Type::farewell:
-      peer.left = notice.place;
+      peer.left = notice.last;
       peer.farewell = notice.text;
       break;
     case Notice::Type::message:
@@ -141,7 +133,7 @@ void Control::read_from(int rank, Peer& peer) {
   if (n <= 0) return close(peer, n < 0 ? errno : 0);
   peer.reader.feed(buffer, static_cast<std::size_t>(n));
   try {
-    while (const auto notice = peer.reader.next()) take(rank, peer, *notice);
+    while (const auto notice = peer.reader.next()) take(peer, *notice);
   } catch (const Error& error) {
     close(peer, EPROTO);
     record(ErrorKind::system, name(rank) + " sent " + without_name(error.what()));
@@ -164,48 +156,9 @@ void Control::look() {
   }
 }
 
-// A peer delegated its n-th operation before it came to ours of number place.issued, which this rank came to with
-// fewer delegated: one of the two calls is in another order there than here.
-void Control::compare_order() {
-  const Place place{issued_.load(std::memory_order_relaxed), delegated_};
-  if (place.issued == 0) return;
-  for (auto& [rank, peer] : peers_)
-    for (const Notice& note : peer.delegated)
-      if (note.place.issued < place.issued && note.place.delegated > place.delegated)
-        record(ErrorKind::mismatch, "ranks called different operations: " + name(rank_) + " is in operation " +
-                                        std::to_string(place.issued) + " of the group's own, " + name(rank) +
-                                        " called " + note.text +
-                                        ", which another back end carries out, before it; all ranks must make the same "
-                                        "calls in the same order");
-}
-
-void Control::compare_titles(int rank, const Notice& note) {
-  const auto own = own_delegated_.find(note.place.delegated);
-  if (own == own_delegated_.end() || own->second == note.text) return;
-  record(ErrorKind::mismatch, "ranks called different operations: " + name(rank_) + " called " + own->second + ", " +
-                                  name(rank) + " called " + note.text +
-                                  "; all ranks must make the same calls in the same order");
-}
-
-void Control::delegate(const Place& place, const std::string& title) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  own_delegated_[place.delegated] = title;
-  if (own_delegated_.size() > kMostNotes) own_delegated_.erase(own_delegated_.begin());
-  Notice note;
-  note.type = Notice::Type::delegated;
-  note.place = place;
-  note.text = title;
-  for (auto& [rank, peer] : peers_) {
-    hint(peer, note);
-    for (const Notice& theirs : peer.delegated)
-      if (theirs.place.delegated == place.delegated) compare_titles(rank, theirs);
-  }
-}
-
 void Control::check() {
   const std::lock_guard<std::mutex> lock(mutex_);
   look();
-  compare_order();
   if (raised_) throw_error(kind_, message_);
 }
 
@@ -234,14 +187,14 @@ void Control::check(const Op& op) {
   std::optional<Loss> gone;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    gone = missing(false, [&](const Place& place) { return place.issued < op.header.sequence; });
+    gone = missing(false, [&](std::uint64_t last) { return last < op.header.sequence; });
   }
   if (gone) throw_peer_closed(op, gone->rank, gone->how);
 }
 
-std::optional<Loss> Control::gone(std::uint64_t delegated, bool at_once) const {
+std::optional<Loss> Control::gone(bool at_once) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return missing(at_once, [&](const Place& place) { return place.delegated < delegated; });
+  return missing(at_once, [](std::uint64_t) { return false; });
 }
 
 std::vector<int> Control::dead() {
@@ -262,35 +215,19 @@ std::optional<Loss> Control::all_gone(int others) const {
   return loss_of(peers_.begin()->first);
 }
 
-std::vector<int> Control::absent(std::uint64_t delegated) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  std::vector<int> ranks;
-  for (const auto& [rank, peer] : peers_) {
-    const auto came = [&](const Notice& note) { return note.place.delegated >= delegated; };
-    if (std::none_of(peer.delegated.begin(), peer.delegated.end(), came)) ranks.push_back(rank);
-  }
-  return ranks;
-}
-
-void Control::leave(const Place& place, const std::string& reason) {
+void Control::leave(std::uint64_t last, const std::string& reason) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Notice notice;
   notice.type = Notice::Type::farewell;
-  notice.place = place;
+  notice.last = last;
   notice.text = reason;
   for (auto& [rank, peer] : peers_) send(peer, notice);
 }
 
-void Control::check_now_and_then(Deadline::Clock::time_point now, const Place& place) {
+void Control::check_now_and_then(Deadline::Clock::time_point now) {
   const bool recent = now - looked_.load(std::memory_order_relaxed) < kLookInterval;
-  // Read without the lock: only operations write it, one at a time.
-  if (place.delegated == delegated_ && recent && !raised_) {
-    issued_.store(place.issued, std::memory_order_relaxed);
-    return;
-  }
+  if (recent && !raised_) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  issued_.store(place.issued, std::memory_order_relaxed);
-  delegated_ = place.delegated;
   if (!recent) look();
   if (raised_) throw_error(kind_, message_);
 }

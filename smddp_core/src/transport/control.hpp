@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -51,9 +50,8 @@ class Control {
   /// than the one this rank waits for: nobody can finish without it.
   void check(const Op& op);
 
-  /// A rank that died, or that left before the `delegated`-th operation that
-  /// others carry out. As of the last check(). Any thread. @param at_once also one whose connection has just closed.
-  std::optional<Loss> gone(std::uint64_t delegated, bool at_once = false) const;
+  /// A rank that died. As of the last check(). Any thread. @param at_once also one whose connection has just closed.
+  std::optional<Loss> gone(bool at_once = false) const;
 
   /// Peers whose connection has closed without a farewell. Looks at the sockets first. Any thread.
   std::vector<int> dead();
@@ -62,17 +60,13 @@ class Control {
   /// thread.
   std::optional<Loss> all_gone(int others) const;
 
-  /// Of the peers, those that have not come to the `delegated`-th operation that others carry out. Any thread.
-  std::vector<int> absent(std::uint64_t delegated) const;
-
-  /// Tells the peers that this rank leaves, with all operations up to `place` done. @param reason if it is none that
-  /// they expect: "ended with ...".
-  void leave(const Place& place, const std::string& reason = "");
+  /// Tells the peers that this rank leaves, with all operations up to number `last` done. @param reason if it is none
+  /// that they expect: "ended with ...".
+  void leave(std::uint64_t last, const std::string& reason = "");
 
   /// check(), but looks at the sockets only if the last look is more than a millisecond old at `now`: a system call
   /// costs as much as a small operation. A rank that comes late, which must learn of a dead group, still looks.
-  /// @param place of the operation that begins; all zero where nothing is ever delegated.
-  void check_now_and_then(Deadline::Clock::time_point now, const Place& place);
+  void check_now_and_then(Deadline::Clock::time_point now);
 
   /// True once a reason is recorded. Any thread.
   bool raised() const { return raised_.load(std::memory_order_acquire); }
@@ -95,11 +89,7 @@ class Control {
   /// Whether that operation is still under way. Any thread.
   bool waiting() const { return waiting_.load(std::memory_order_relaxed); }
 
-  /// An operation begins that the fallback carries out, the `place.delegated`-th of the group. Tells the peers, so that
-  /// one that is in an operation of ours instead does not wait in vain.
-  void delegate(const Place& place, const std::string& title);
-
-  /// A message to or from a peer is under way, which the fallback carries. @return its number. Any thread.
+  /// A message to or from a peer is under way, which another library carries. @return its number. Any thread.
   std::uint64_t issue(PeerMessage own);
   /// A receive from whichever rank sends first, likewise.
   void issue_from_any();
@@ -129,11 +119,10 @@ class Control {
     bool closed = false;
     Deadline::Clock::time_point closed_at{};
     int error_number = 0;
-    std::optional<Place> left;  // in good order, having done so much
-    std::string farewell;       // why, if it said so
+    std::optional<std::uint64_t> left;  // in good order, having done so many operations
+    std::string farewell;               // why, if it said so
     std::optional<Awaited> answer;
-    std::deque<Notice> delegated;  // notes that may contradict what comes here
-    std::string unsent;            // what the socket's buffer had no room for
+    std::string unsent;  // what the socket's buffer had no room for
   };
 
   void record(ErrorKind kind, const std::string& message);
@@ -141,11 +130,9 @@ class Control {
   void flush(Peer& peer);
   void look();
   void read_from(int rank, Peer& peer);
-  void take(int rank, Peer& peer, const Notice& notice);
+  void take(Peer& peer, const Notice& notice);
   void close(Peer& peer, int error_number);
   void forget_awaited();
-  void compare_order();
-  void compare_titles(int rank, const Notice& note);
   void take_message(const Notice& note);
   void object(const std::optional<MessageLog::Contradiction>& found);
   void hint(Peer& peer, const Notice& notice);
@@ -168,11 +155,6 @@ class Control {
   ErrorKind kind_ = ErrorKind::system;
   std::string message_;
   Awaited awaited_;
-  // Place of the operation that this rank is in. With the lock held, both belong together: `delegated_` changes under
-  // it alone, and only `issued_` does not need it.
-  std::atomic<std::uint64_t> issued_{0};
-  std::uint64_t delegated_ = 0;
-  std::map<std::uint64_t, std::string> own_delegated_;  // titles of the last ones
   MessageLog messages_;
 };
 

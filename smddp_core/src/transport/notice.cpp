@@ -37,7 +37,7 @@ Awaited awaited_from(const std::string& bytes) {
   return awaited;
 }
 
-bool has_place(Notice::Type type) { return type == Notice::Type::delegated || type == Notice::Type::farewell; }
+bool has_number(Notice::Type type) { return type == Notice::Type::farewell; }
 bool has_route(Notice::Type type) { return type == Notice::Type::message; }
 
 template <class Part>
@@ -65,7 +65,7 @@ std::string cut(const std::string& text, std::size_t most) {
 std::string body_of(const Notice& notice) {
   if (notice.type == Notice::Type::answer) return to_bytes(notice.awaited);
   const std::string text = cut(notice.text, kMostNoticeBytes - sizeof(Route));
-  if (has_place(notice.type)) return bytes_of(notice.place) + text;
+  if (has_number(notice.type)) return bytes_of(notice.last) + text;
   if (has_route(notice.type)) return bytes_of(notice.route) + text;
   return text;
 }
@@ -98,7 +98,7 @@ std::optional<Notice> NoticeReader::next() {
   notice.kind = static_cast<ErrorKind>(head.kind);
   notice.text = body;
   if (notice.type == Notice::Type::answer) notice.awaited = awaited_from(body);
-  if (has_place(notice.type)) notice.place = taken_off<Place>(notice.text);
+  if (has_number(notice.type)) notice.last = taken_off<std::uint64_t>(notice.text);
   if (has_route(notice.type)) notice.route = taken_off<Route>(notice.text);
   return notice;
 }

@@ -16,12 +16,6 @@ struct Awaited {
   std::vector<int> ranks;
 };
 
-/// Where an operation stands in its group's order of calls.
-struct Place {
-  std::uint64_t issued = 0;     ///< Operations of ours up to this one.
-  std::uint64_t delegated = 0;  ///< Operations that others carry out, up to this one.
-};
-
 /// A message between two ranks, and who waits for it. It may come by way of a third.
 struct Route {
   std::int32_t from = 0;  ///< The rank that waits.
@@ -34,18 +28,17 @@ struct Route {
 
 struct Notice {
   enum class Type : std::uint16_t {
-    failure = 1,    ///< The group is dead: kind, text.
-    query = 2,      ///< Whom do you wait for?
-    answer = 3,     ///< For those in awaited. Sent by ranks that are in an operation; the others stay silent.
-    delegated = 4,  ///< An operation begins that others carry out: place, and its name in text.
-    farewell = 5,   ///< The rank leaves; operations up to place are done, none follows.
-    message = 6,    ///< A rank waits for a message that others carry: route, and the type of its elements in text.
+    failure = 1,   ///< The group is dead: kind, text.
+    query = 2,     ///< Whom do you wait for?
+    answer = 3,    ///< For those in awaited. Sent by ranks that are in an operation; the others stay silent.
+    farewell = 4,  ///< The rank leaves; operations up to number `last` are done, none follows.
+    message = 5,   ///< A rank waits for a message that others carry: route, and the type of its elements in text.
   };
   Type type = Type::failure;
   ErrorKind kind = ErrorKind::system;
   std::string text;
   Awaited awaited;
-  Place place;
+  std::uint64_t last = 0;
   Route route;
 };
 

@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def all_to_all_holds(rank: int, size: int) -> list[int]:
-    """How many references to its tensors the operation holds while it waits for rank 0; on rank 0, when it is done."""
+    """How many references to its tensors the operation holds when it is over. It is not before rank 0 has come."""
     store = dist.distributed_c10d._get_default_store()
     if rank == 0:
         store.wait([f"looked/{other}" for other in range(1, size)])
@@ -33,15 +33,15 @@ def all_to_all_holds(rank: int, size: int) -> list[int]:
     before = use_counts(incoming, outgoing)
     work = dist.all_to_all_single(incoming, outgoing, async_op=True)
     assert work is not None
-    if rank == 0:
-        work.wait()
-    else:
-        assert not work.is_completed()
-    held = [now - known for now, known in zip(use_counts(incoming, outgoing), before, strict=True)]
+    assert rank == 0 or not work.is_completed()
     store.set(f"looked/{rank}", "")
     work.wait()
     assert incoming.tolist() == [1.0] * size
-    return held
+    future = work.get_future().wait()
+    assert [tensor.data_ptr() for tensor in future] == [incoming.data_ptr()]
+    del work, future
+    dist.barrier()
+    return [now - known for now, known in zip(use_counts(incoming, outgoing), before, strict=True)]
 
 
 def use_counts(*tensors: torch.Tensor) -> list[int]:

@@ -31,6 +31,28 @@ def gather(dtype: torch.dtype = torch.float32, root: int = 0, size: int = 10) ->
     dist.gather(torch.ones(size, dtype=dtype), outputs if dist.get_rank() == root else None, dst=root)
 
 
+def scatter(size: int) -> None:
+    first = dist.get_rank() == 0
+    dist.scatter(torch.zeros(size), [torch.ones(size) for _ in range(dist.get_world_size())] if first else None)
+
+
+def all_to_all(size: int, dtype: torch.dtype = torch.float32) -> None:
+    ranks = range(dist.get_world_size())
+    dist.all_to_all([torch.zeros(size, dtype=dtype) for _ in ranks], [torch.ones(size, dtype=dtype) for _ in ranks])
+
+
+def all_to_all_single(gives: int, takes: int) -> None:
+    """To and from the other rank of two."""
+    rank = dist.get_rank()
+    splits = [[1, 1], [1, 1]]
+    splits[0][1 - rank], splits[1][1 - rank] = gives, takes
+    dist.all_to_all_single(torch.zeros(1 + takes, 5), torch.ones(1 + gives, 5), splits[1], splits[0])
+
+
+def reduce_of_gloos_type(size: int) -> None:
+    dist.all_reduce(torch.ones(size, dtype=torch.complex32))
+
+
 def messages(*sizes: int, dtype: torch.dtype = torch.float32) -> None:
     """Rank 0 sends to rank 1, all at once."""
     first = dist.get_rank() == 0
@@ -56,6 +78,16 @@ DISAGREEMENTS: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
     ),
     "gather_types": (gather, lambda: gather(torch.int32)),
     "gather_roots": (gather, lambda: gather(root=1)),
+    "gather_more": (lambda: gather(size=10), lambda: gather(size=1_000_000)),
+    "gather_less": (lambda: gather(size=1_000_000), lambda: gather(size=10)),
+    "gather_or_scatter": (gather, lambda: scatter(10)),
+    "scatter_more": (lambda: scatter(1_000_000), lambda: scatter(10)),
+    "scatter_less": (lambda: scatter(10), lambda: scatter(1_000_000)),
+    "all_to_all_sizes": (lambda: all_to_all(10), lambda: all_to_all(1_000_000)),
+    "all_to_all_types": (lambda: all_to_all(10), lambda: all_to_all(10, torch.int32)),
+    "all_to_all_single_more": (lambda: all_to_all_single(100_000, 3), lambda: all_to_all_single(3, 2)),
+    "all_to_all_single_less": (lambda: all_to_all_single(1, 3), lambda: all_to_all_single(3, 2)),
+    "gloos_all_reduce": (lambda: reduce_of_gloos_type(10), lambda: reduce_of_gloos_type(1_000_000)),
     "longer_message": (lambda: messages(20), lambda: messages(10)),
     "shorter_message": (lambda: messages(10), lambda: messages(20)),
     "message_types": (lambda: messages(10), lambda: messages(10, dtype=torch.int32)),
@@ -67,7 +99,7 @@ def disagree(case: str) -> str:
     call = DISAGREEMENTS[case][dist.get_rank() > 0]
     try:
         call()
-        dist.barrier()  # gloo's operations may be over before the ranks have compared them
+        dist.barrier()  # messages between two ranks may be over before these have compared them
     except exceptions.SMDDPMismatchError as error:
         return str(error)
     raise AssertionError("nothing was raised")

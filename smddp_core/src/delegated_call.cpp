@@ -1,0 +1,68 @@
+#include "smddp/delegated_call.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "smddp/errors.hpp"
+
+namespace smddp {
+namespace {
+
+constexpr std::size_t kTextBytes = 160;
+
+std::size_t row_bytes(int ranks) { return static_cast<std::size_t>(ranks) * sizeof(std::uint64_t); }
+
+// Of `rank`'s cell: what it gives to (row 0) or takes from (row 1) `other`.
+std::uint64_t entry(const std::byte* cells, int ranks, int rank, int row, int other) {
+  const std::byte* at = cells + static_cast<std::size_t>(rank) * cell_bytes(ranks) + kTextBytes;
+  std::uint64_t value = 0;
+  std::memcpy(&value, at + static_cast<std::size_t>(row * ranks + other) * sizeof(value), sizeof(value));
+  return value;
+}
+
+std::string text_of(const std::byte* cells, int ranks, int rank) {
+  const auto* text = reinterpret_cast<const char*>(cells) + static_cast<std::size_t>(rank) * cell_bytes(ranks);
+  return std::string(text, ::strnlen(text, kTextBytes));
+}
+
+[[noreturn]] void differ(const std::string& what, const std::string& rule, const std::vector<int>& ranks) {
+  MismatchError error("ranks called different operations: " + what + "; " + rule);
+  error.set_ranks(ranks);
+  throw error;
+}
+
+}  // namespace
+
+std::size_t cell_bytes(int ranks) { return kTextBytes + 2 * row_bytes(ranks); }
+
+void write_cell(const DelegatedCall& call, int ranks, std::byte* cell) {
+  std::memset(cell, 0, cell_bytes(ranks));
+  std::memcpy(cell, call.text.data(), std::min(call.text.size(), kTextBytes));
+  std::byte* row = cell + kTextBytes;
+  for (const auto* values : {&call.gives, &call.takes}) {
+    std::memcpy(row, values->data(), std::min(values->size() * sizeof(std::uint64_t), row_bytes(ranks)));
+    row += row_bytes(ranks);
+  }
+}
+
+void compare_cells(const std::byte* cells, int ranks, const std::vector<int>& job_ranks) {
+  const auto name = [&](int rank) { return rank_name(rank, job_ranks); };
+  const std::string first = text_of(cells, ranks, 0);
+  for (int rank = 1; rank < ranks; ++rank) {
+    const std::string text = text_of(cells, ranks, rank);
+    if (text != first)
+      differ(name(0) + " called " + first + ", " + name(rank) + " called " + text,
+             "all ranks must make the same calls in the same order", {0, rank});
+  }
+  for (int from = 0; from < ranks; ++from)
+    for (int to = 0; to < ranks; ++to) {
+      const std::uint64_t gives = entry(cells, ranks, from, 0, to);
+      const std::uint64_t takes = entry(cells, ranks, to, 1, from);
+      if (gives != takes)
+        differ(name(from) + " called " + first + " with " + std::to_string(gives) + " bytes for " + name(to) +
+                   ", which called it with room for " + std::to_string(takes),
+               "what a rank sends and what the other has room for must be the same", {from, to});
+    }
+}
+
+}  // namespace smddp
