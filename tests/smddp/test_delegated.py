@@ -17,7 +17,14 @@ def test_operations_of_gloo_are_counted_and_remembered() -> None:
             assert 0 < stats[name]["exposed_seconds"] <= stats[name]["seconds"] + 0.01
         assert stats["all_to_all"]["bytes"] == 12
         last = result.report["last"]
-        assert [line["operation"] for line in last] == ["all_reduce", "gather", *between, "all_to_all", "barrier", "barrier"]
+        assert [line["operation"] for line in last] == [
+            "all_reduce",
+            "gather",
+            *between,
+            "all_to_all",
+            "barrier",
+            "barrier",
+        ]
         assert all(line["state"] == "done" for line in last)
         assert [line["sequence"] for line in last] == [1, 2, *[None] * len(between), 3, 4, 5]
         assert [line["operation"] for line in last if "delegated" in line] == ["gather", *between, "all_to_all"]

@@ -354,6 +354,11 @@ void Arena::signal(std::atomic<std::uint64_t>& counter, std::uint64_t value) {
 void Arena::await_number(const Op& op, int local_rank, Phase phase, std::uint64_t number, int spins) {
   const Lane& theirs = lane(local_rank);
   const auto& counter = phase == Phase::published ? theirs.published : theirs.reduced;
+  // What comes before and after a call of another library's is carried out by its threads: they need the cores.
+  if (op.header.delegated) {
+    if (counter.load(std::memory_order_acquire) < number) sleep_until(op, local_rank, phase, number);
+    return;
+  }
   for (int i = 0; i < spins; ++i) {
     if (counter.load(std::memory_order_acquire) >= number) return;
     if (i == kSpinsBeforeLook) step_aside(local_rank);

@@ -72,8 +72,8 @@ def flight_recorder(group: dist.ProcessGroup | None = None) -> list[dict[str, An
 
     Each has ``sequence``, ``operation``, ``dtype``, ``reduce``, ``root``, ``bytes``, ``state`` (``running``, ``done``,
     ``failed``), ``started`` and ``ended`` (Unix time in seconds) and ``waiting_for`` (the ranks that have not come).
-    Those that gloo carries out have no ``sequence``, ``dtype``, ``reduce`` and ``root`` but ``delegated``, their own
-    number, or ``peer``, the other rank of a ``send`` or ``recv``.
+    Those that gloo carries out have ``delegated`` in place of ``dtype``, ``reduce`` and ``root``; a ``send`` or
+    ``recv`` also ``peer``, the other rank, and no ``sequence`` (None).
     May be called from another thread while an operation hangs.
     """
     return [json.loads(line) for line in _C.flight_recorder(_backend(group)).splitlines()[1:]]
