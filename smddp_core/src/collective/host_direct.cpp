@@ -89,6 +89,15 @@ void reduce_fetched(Loan& loan, int rank, int size, const Share& share, const Re
 
 }  // namespace
 
+bool HostTier::broadcast_direct(const Op& op, void* data, std::size_t bytes, int root) {
+  Loan loan(arena_, op, {rank() == root ? data : nullptr});
+  if (!loan.all()) return false;
+  if (rank() != root) loan.fetch(root, 0, 0, data, bytes);
+  loan.give_back();
+  if (rank() == root) loan.await_all();
+  return true;
+}
+
 bool HostTier::all_gather_direct(const Op& op, const void* in, const std::vector<MutableBlock>& blocks) {
   Loan loan(arena_, op, {in});
   if (!loan.all()) return false;

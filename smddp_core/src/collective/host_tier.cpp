@@ -49,7 +49,12 @@ std::size_t HostTier::broadcast_step(std::size_t bytes) const {
 }
 
 void HostTier::broadcast(const Op& op, void* data, std::size_t bytes, int root) {
-  const Turn turn = begin_turn(OpKind::broadcast, bytes);
+  const Turn turn = begin_turn(OpKind::broadcast, bytes, root);
+  if (way_.route != Route::direct || !broadcast_direct(op, data, bytes, root)) broadcast_shared(op, data, bytes, root);
+  end_turn(turn);
+}
+
+void HostTier::broadcast_shared(const Op& op, void* data, std::size_t bytes, int root) {
   const std::size_t step = broadcast_step(bytes);
   std::size_t at = 0;
   do {
@@ -65,7 +70,6 @@ void HostTier::broadcast(const Op& op, void* data, std::size_t bytes, int root) 
     if (rank() != root) copy_with(stores_for_result(bytes), bytes_at(data, at), arena_.slot(root, round), n);
     at += n;
   } while (at < bytes);
-  end_turn(turn);
 }
 
 void HostTier::all_gather(const Op& op, const void* in, const std::vector<MutableBlock>& blocks) {

@@ -18,11 +18,13 @@
 //   all_reduce          3 steps   2(n-1)/n B read
 //   reduce_scatter      2 steps   (n-1)/n B read
 //   all_gather          2 steps   (n-1)/n B read
+//   broadcast           2 steps   B read but at the root
 #pragma once
 
 #include <array>
 #include <functional>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "collective/tier.hpp"
@@ -72,6 +74,7 @@ class HostTier final : public Tier {
 
   std::size_t moved_at_once() const;
   std::size_t broadcast_step(std::size_t bytes) const;
+  void broadcast_shared(const Op& op, void* data, std::size_t bytes, int root);
   void one_shot(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction);
   void copy_in(const Op& op, Chunk& chunk, std::size_t width);
   void reduce_own(const Op& op, const Chunk& chunk, const Reduction& reduction, bool first);
@@ -99,10 +102,11 @@ class HostTier final : public Tier {
   };
   /// In which ways a message of `bytes` bytes of all ranks together may go.
   Ways ways_of(OpKind kind, std::size_t bytes) const;
-  /// Decides how an operation goes (way_). @param bytes of a message of all ranks together.
-  Turn begin_turn(OpKind kind, std::size_t bytes);
+  /// Decides how an operation goes (way_). @param bytes of a message of all ranks together. @param root of a broadcast.
+  Turn begin_turn(OpKind kind, std::size_t bytes, int root = -1);
   void end_turn(const Turn& turn);
   /// Each false, with nothing written, where the memory of some rank cannot be read.
+  bool broadcast_direct(const Op& op, void* data, std::size_t bytes, int root);
   bool all_gather_direct(const Op& op, const void* in, const std::vector<MutableBlock>& blocks);
   bool reduce_scatter_direct(const Op& op, const std::vector<Block>& blocks, void* out, const Reduction& reduction);
   bool all_reduce_direct(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction);
@@ -135,8 +139,9 @@ class HostTier final : public Tier {
   bool tries_ = false;  // each rank has a core, or what operations find out is who runs when
   bool mailboxes_ = false;
   bool mailboxes_always_ = false;
-  Way way_;                                              // of the operation under way
-  std::map<std::pair<OpKind, unsigned>, Trial> trials_;  // by powers of two of the size
+  Way way_;  // of the operation under way
+  // By who plans, and powers of two of the size.
+  std::map<std::tuple<OpKind, int, unsigned>, Trial> trials_;
   std::string probed_;
   std::string why_direct_;
   std::string why_mailboxes_;

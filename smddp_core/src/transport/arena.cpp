@@ -426,7 +426,7 @@ void Arena::await_all_published(const Op& op, const Round& round, bool verify) {
     if (r != me_) await(op, r, Phase::published, round);
   settled_ = round.number;
   if (!verify) return;
-  heard_ = lane(0).announced[round.number % kUnits].remark;
+  heard_ = lane(planner_).announced[round.number % kUnits].remark;
   for (int r = 0; r < size(); ++r) {
     const auto& theirs = lane(r).announced[round.number % kUnits];
     heard_.started = std::max(heard_.started, theirs.remark.started);

@@ -137,8 +137,12 @@ class Arena {
   void publish(const Op& op, const Round& round);
 
   /// Goes with all that this rank publishes from now on.
-  void remark(const Remark& remark) { remark_ = remark; }
-  /// What was remarked in the last round that was verified: when the last rank began, and the plan of the host's first.
+  /// @param planner the rank whose plan counts.
+  void remark(const Remark& remark, int planner) {
+    remark_ = remark;
+    planner_ = planner;
+  }
+  /// What was remarked in the last round that was verified: when the last rank began, and the planner's plan.
   const Remark& heard() const { return heard_; }
 
   /// Begins and publishes a round in which the others may read this rank's memory at `addresses`, as many as theirs;
@@ -212,6 +216,7 @@ class Arena {
   std::function<bool(const Op&)> hook_;
   Remark remark_;
   Remark heard_;
+  int planner_ = 0;
 
   std::uint64_t round_ = 0;
   std::uint32_t cursor_ = 0;                      // unit where the next round begins
