@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "security/crc32c.hpp"
 #include "smddp/errors.hpp"
 
 namespace smddp {
@@ -18,6 +19,13 @@ std::uint64_t entry(const std::byte* cells, int ranks, int rank, int row, int ot
   std::uint64_t value = 0;
   std::memcpy(&value, at + static_cast<std::size_t>(row * ranks + other) * sizeof(value), sizeof(value));
   return value;
+}
+
+// One that is cut still differs where the rest does.
+std::string fitting(const std::string& text) {
+  if (text.size() <= kTextBytes) return text;
+  const std::string rest = "..., all in all " + std::to_string(crc32c(0, text.data(), text.size()));
+  return text.substr(0, kTextBytes - rest.size()) + rest;
 }
 
 std::string text_of(const std::byte* cells, int ranks, int rank) {
@@ -37,7 +45,8 @@ std::size_t cell_bytes(int ranks) { return kTextBytes + 2 * row_bytes(ranks); }
 
 void write_cell(const DelegatedCall& call, int ranks, std::byte* cell) {
   std::memset(cell, 0, cell_bytes(ranks));
-  std::memcpy(cell, call.text.data(), std::min(call.text.size(), kTextBytes));
+  const std::string text = fitting(call.text);
+  std::memcpy(cell, text.data(), text.size());
   std::byte* row = cell + kTextBytes;
   for (const auto* values : {&call.gives, &call.takes}) {
     std::memcpy(row, values->data(), std::min(values->size() * sizeof(std::uint64_t), row_bytes(ranks)));

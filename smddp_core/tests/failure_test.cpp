@@ -232,6 +232,16 @@ TEST(Failure, CallsOfOthersThatDifferAreReported) {
     });
 }
 
+TEST(Failure, LongCallsOfOthersThatDifferAtTheirEndsAreReported) {
+  run_ranks({"a", "a"}, [&](Communicator& group, int rank) {
+    const std::string same(1000, 'x');
+    agree(group, {OpKind::all_reduce, same, {}, {}});
+    expect_contains(
+        message_of<MismatchError>([&] { agree(group, {OpKind::all_reduce, same + std::to_string(rank), {}, {}}); }),
+        "xxx..., all in all ");
+  });
+}
+
 TEST(Failure, BytesThatDoNotMatchAreReported) {
   const auto calls = [](int rank, std::uint64_t odd) {
     DelegatedCall call{OpKind::all_to_all, "all_to_all (Float)", {}, {}};

@@ -12,7 +12,7 @@ namespace smddp {
 /// What a rank says of such a call before it makes it.
 struct DelegatedCall {
   OpKind kind = OpKind::all_reduce;
-  std::string text;  ///< "gather (Float, 40 bytes, to rank 0)": must be the same on all ranks, as far as it is sent.
+  std::string text;  ///< "gather (Float, 40 bytes, to rank 0)": must be the same on all ranks.
   /// Bytes for each rank, and room for what comes from each, where those differ between ranks; else empty.
   std::vector<std::uint64_t> gives;
   std::vector<std::uint64_t> takes;
@@ -21,7 +21,7 @@ struct DelegatedCall {
 /// Bytes of a call's cell in a group of `ranks` ranks: every rank fills one, and gets those of all.
 std::size_t cell_bytes(int ranks);
 
-/// @param cell cell_bytes() bytes. A text that is too long for it is cut.
+/// @param cell cell_bytes() bytes. Of a text that is too long for it, the end is a checksum of all of it.
 void write_cell(const DelegatedCall& call, int ranks, std::byte* cell);
 
 /// @param cells one of each rank, in rank order. The same on all ranks: so is what this finds.

@@ -21,7 +21,7 @@
 namespace smddp {
 
 /// Changes when the bytes between ranks change, so that mixed builds are refused and not misread.
-constexpr std::uint32_t kProtocol = 4;
+constexpr std::uint32_t kProtocol = 5;
 
 /// Random text that only the ranks of one group know (through the store): strangers and ranks of an earlier run are
 /// turned away.
