@@ -1,11 +1,10 @@
 // Operations that the core does not have: another back end of the same ranks carries them out, within the group.
-#include <ATen/core/LegacyTypeDispatch.h>
-
 #include <algorithm>
 #include <string>
 #include <utility>
 
 #include "backend.hpp"
+#include "delegated_tensors.hpp"
 #include "delegated_work.hpp"
 #include "issue.hpp"
 #include "tensors.hpp"
@@ -19,85 +18,13 @@ Tensors flat_list(const std::vector<Tensors>& lists) {
   return all;
 }
 
-// gloo's threads drop an operation's tensors when it has ended, which may be when the interpreter ends. To drop one
-// that Python knows takes the interpreter, and aborts the process then (pytorch/pytorch#190489). So gloo gets tensors
-// that Python does not know, of the same memory. Sparse ones have none to share: it puts new memory into them.
-at::Tensor unknown_to_python(const at::Tensor& tensor) {
-  if (!tensor.is_cpu() || tensor.layout() != c10::kStrided) return tensor;
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return tensor.detach();
-}
-
-template <class Lists>
-Lists unknown_to_python(const Lists& lists) {
-  Lists copies;
-  for (const auto& one : lists) copies.push_back(unknown_to_python(one));
-  return copies;
-}
-
-// gloo compares nothing: less than a rank waits for would be taken for all, and more ends the process. So ranks tell
-// one another first.
-std::string type_of(const at::Tensor& tensor) {
-  return (tensor.layout() == c10::kStrided ? "" : "sparse ") + std::string(c10::toString(tensor.scalar_type()));
-}
-
-std::string in_brackets(const std::string& text) { return text.empty() ? "" : " (" + text + ")"; }
-
-std::string root(const char* way, int64_t rank) { return std::string(way) + " rank " + std::to_string(rank); }
-
-// Sizes may differ, and types are the same.
-DelegatedCall same_types(OpKind kind, const Tensors& tensors) {
-  return {kind, name_of(kind) + in_brackets(tensors.empty() ? "" : type_of(tensors[0])), {}, {}};
-}
-
-// @param more "to rank 0"
-DelegatedCall same_sizes(OpKind kind, const Tensors& tensors, const std::string& more = "") {
-  std::string text;
-  for (const at::Tensor& tensor : tensors) {
-    if (tensor.layout() != c10::kStrided) return same_types(kind, tensors);
-    text += (text.empty() ? "" : ", ") + type_of(tensor) + ", " + std::to_string(tensor.nbytes()) + " bytes";
-  }
-  return {kind, name_of(kind) + in_brackets(text + (more.empty() ? "" : ", " + more)), {}, {}};
-}
-
-std::vector<std::uint64_t> bytes_of_each(const Tensors& tensors) {
-  std::vector<std::uint64_t> bytes;
-  for (const at::Tensor& tensor : tensors) bytes.push_back(tensor.nbytes());
-  return bytes;
-}
-
-// Of a tensor that is cut along its first dimension, evenly where `splits` is empty.
-std::vector<std::uint64_t> bytes_of_each(const at::Tensor& tensor, const std::vector<int64_t>& splits, int ranks) {
-  const int64_t rows = tensor.dim() > 0 ? tensor.size(0) : 0;
-  std::vector<int64_t> lengths = splits;
-  if (splits.empty()) {
-    TORCH_CHECK(rows % ranks == 0, "smddp: all_to_all_single: the first dimension of a tensor, ", rows,
-                ", is no multiple of the group's size, ", ranks);
-    lengths.assign(static_cast<std::size_t>(ranks), rows / ranks);
-  }
-  int64_t sum = 0;
-  bool negative = false;
-  for (const int64_t length : lengths) {
-    sum += length;
-    negative = negative || length < 0;
-  }
-  TORCH_CHECK(lengths.size() == static_cast<std::size_t>(ranks) && sum == rows && !negative,
-              "smddp: all_to_all_single: ", lengths.size(), " split sizes that add up to ", sum, " in a group of ",
-              ranks, " for a tensor whose first dimension is ", rows);
-  std::vector<std::uint64_t> bytes;
-  for (const int64_t length : lengths)
-    bytes.push_back(length ? tensor.nbytes() / static_cast<std::uint64_t>(rows) * static_cast<std::uint64_t>(length)
-                           : 0);
-  return bytes;
-}
-
 std::uint64_t bytes_of_all(TensorList tensors) {
   std::uint64_t bytes = 0;
   for (const at::Tensor& tensor : tensors) bytes += tensor.layout() == c10::kStrided ? tensor.nbytes() : 0;
   return bytes;
 }
 
-// gloo compares nothing here either. A message travels under a tag that stands for its type and size, so it meets none
+// gloo compares nothing. A message travels under a tag that stands for its type and size, so it meets none
 // that differs; ranks that then wait in vain compare what they wait for. NCCL, which knows no tags, is not concerned.
 PeerMessage message_of(const Tensors& tensors, bool sends, int peer, int tag) {
   PeerMessage message{sends, peer, tag, 0, "", 0};
@@ -110,13 +37,6 @@ PeerMessage message_of(const Tensors& tensors, bool sends, int peer, int tag) {
 // Negative tags are gloo's to refuse.
 int travelling(const PeerMessage& message) {
   return message.type.empty() || message.tag < 0 ? message.tag : travelling_tag(message);
-}
-
-// Where gloo takes the memory of a tensor for its elements in order, whatever its strides.
-void require_contiguous(const Tensors& tensors, const char* operation) {
-  for (const at::Tensor& tensor : tensors)
-    TORCH_CHECK_VALUE(tensor.is_cuda() || tensor.layout() != c10::kStrided || tensor.is_contiguous(),
-                      "smddp: ", operation, " takes contiguous tensors: call contiguous() first");
 }
 
 }  // namespace
@@ -338,6 +258,7 @@ Backend::WorkPtr Backend::fallback_reduce(Tensors& tensors, const c10d::ReduceOp
 }
 
 Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& opts) {
+  if (!left_to_device(inputs)) require_one_each(outputs, opts.rootRank == getRank(), inputs, getSize(), "gather");
   return delegate(
       issue_of(c10d::OpType::GATHER, "smddp:gather", inputs, flat_list(outputs), opts),
       same_sizes(OpKind::gather, inputs, root("to", opts.rootRank)), opts,
@@ -346,6 +267,7 @@ Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
 }
 
 Backend::WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& opts) {
+  if (!left_to_device(outputs)) require_one_each(inputs, opts.rootRank == getRank(), outputs, getSize(), "scatter");
   require_contiguous(outputs, "scatter");
   require_contiguous(flat_list(inputs), "scatter");
   return delegate(
@@ -369,6 +291,9 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input, s
 }
 
 Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
+  for (const Tensors* tensors : {&inputs, &outputs})
+    TORCH_CHECK_VALUE(tensors->size() == static_cast<std::size_t>(getSize()), "smddp: all_to_all: expected ", getSize(),
+                      " tensors, one a rank, got ", tensors->size());
   DelegatedCall said = same_types(OpKind::all_to_all, inputs);
   said.gives = bytes_of_each(inputs);
   said.takes = bytes_of_each(outputs);

@@ -105,6 +105,26 @@ def disagree(case: str) -> str:
     raise AssertionError("nothing was raised")
 
 
+def error_of(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except (ValueError, RuntimeError) as error:
+        return str(error).split("\n")[0]
+    return ""
+
+
+def wrong_lists() -> list[Callable[[], object]]:
+    """Of rank 0."""
+    size = dist.get_world_size()
+    tensor = torch.ones(3)
+    return [
+        lambda: dist.gather(tensor, [tensor.clone()] * (size + 1)),
+        lambda: dist.gather(tensor, [torch.ones(4)] * size),
+        lambda: dist.scatter(tensor, [torch.ones(3, 1)] * size),
+        lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3), [1] * size, [3] * size),
+    ]
+
+
 def refused() -> str:
     """Each of these concerns nobody else, and leaves the group usable."""
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -123,6 +143,12 @@ def refused() -> str:
             call()
         except exceptions.SMDDPUsageError as error:
             texts.append(str(error))
+    if rank == 0:
+        texts += [error_of(call) for call in wrong_lists()]
+    # What one rank was refused, the others did not begin.
+    outputs = [torch.zeros(3) for _ in range(size)]
+    dist.gather(torch.full((3,), float(rank)), outputs if rank == 0 else None)
+    assert rank or [output[0] for output in outputs] == list(range(size))
     dist.all_reduce(tensor)
     assert tensor.tolist() == [float(size)] * 3
     return "; ".join(texts)
