@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "memory.hpp"
 #include "security/crc32c.hpp"
 #include "smddp/errors.hpp"
 
@@ -49,7 +50,7 @@ void write_cell(const DelegatedCall& call, int ranks, std::byte* cell) {
   std::memcpy(cell, text.data(), text.size());
   std::byte* row = cell + kTextBytes;
   for (const auto* values : {&call.gives, &call.takes}) {
-    std::memcpy(row, values->data(), std::min(values->size() * sizeof(std::uint64_t), row_bytes(ranks)));
+    copy_bytes(row, values->data(), std::min(values->size() * sizeof(std::uint64_t), row_bytes(ranks)));
     row += row_bytes(ranks);
   }
 }
