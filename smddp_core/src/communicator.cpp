@@ -306,7 +306,7 @@ void Communicator::reduce_scatter(const std::vector<const void*>& ins, void* out
 // The ranks' cells are gathered as any data is: whoever is missing is missed as in an operation of ours.
 void Communicator::agree(const DelegatedCall& call, std::uint64_t record, Timeout timeout) {
   const int ranks = impl_->size();
-  const std::size_t bytes = cell_bytes(ranks);
+  const std::size_t bytes = cell_bytes(call.kind, ranks);
   OpHeader header = header_of(call.kind, bytes, DType::bytes);
   header.delegated = 1;
   std::vector<std::byte> cells(bytes * static_cast<std::size_t>(ranks));
@@ -317,7 +317,7 @@ void Communicator::agree(const DelegatedCall& call, std::uint64_t record, Timeou
   impl_->run(header, timeout, [&](Tier& tier, const Op& op) {
     impl_->delegated().number(record, op.header.sequence);
     tier.all_gather(op, mine, blocks);
-    compare_cells(cells.data(), ranks, impl_->topology().job_ranks);
+    compare_cells(call.kind, cells.data(), ranks, impl_->topology().job_ranks);
   });
 }
 
