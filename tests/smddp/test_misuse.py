@@ -35,7 +35,8 @@ def test_ranks_outside_the_group_are_refused() -> None:
         "smddp: gather: expected 2 tensors, one a rank, got 3; "
         "smddp: gather: tensors must have one type and size: Float [4] beside Float [3]; "
         "smddp: scatter: tensors must have one shape: [3, 1] beside [3]; "
-        "smddp: all_to_all_single: 2 split sizes that add up to 6 in a group of 2 for a tensor whose first dimension is 3"
+        "smddp: all_to_all_single: 2 split sizes that add up to 6 in a group of 2 for a tensor whose first dimension "
+        "is 3"
     )
 
 
