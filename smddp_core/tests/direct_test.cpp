@@ -150,6 +150,26 @@ TEST_F(DirectReads, MemoryThatOthersCannotReadIsSharedInstead) {
         group.reduce_scatter({data, data + part, data + 2 * part}, plain.data(), part, DType::f32, ReduceOp::sum,
                              kTimeout);
         EXPECT_EQ(plain[part - 1], 6.F);
+        fill();
+        // Blocks of which some can be read: nobody but their rank would find out.
+        std::vector<float> readable(kCount, static_cast<float>(rank + 1));
+        group.reduce_scatter({readable.data(), data, &readable[part]}, plain.data(), part, DType::f32, ReduceOp::sum,
+                             kTimeout);
+        EXPECT_EQ(plain[part - 1], 6.F);
+        std::vector<float> sums(kCount);
+        group.all_reduce(data, sums.data(), kCount, DType::f32, ReduceOp::sum, kTimeout);
+        EXPECT_EQ(sums[kCount - 1], 6.F);
+        std::fill_n(readable.data(), kCount, static_cast<float>(rank + 1));
+        group.all_reduce(readable.data(), data, kCount, DType::f32, ReduceOp::sum, kTimeout);
+        EXPECT_EQ(data[kCount - 1], 6.F);
+        fill();
+        group.all_reduce(data, data, 2, DType::f32, ReduceOp::sum, kTimeout);
+        EXPECT_EQ(data[1], 6.F) << "of fewer elements than ranks";
+        for (int root = 0; root < 3; ++root) {
+          fill();
+          group.broadcast(data, kCount * sizeof(float), root, kTimeout);
+          EXPECT_EQ(data[kCount - 1], static_cast<float>(root + 1));
+        }
       },
       always_direct);
 }
@@ -160,14 +180,14 @@ TEST_F(DirectReads, WhatWasWithdrawnIsNotData) {
     arena.meet(op, true);
     ASSERT_TRUE(arena.direct());
     const int mine = rank + 7;
-    const Arena::Round round = arena.lend(op, {&mine});
+    const Arena::Round round = arena.lend(op, {&mine}, true);
     arena.await_all_published(op, round, true);
     int found = 0;
     arena.fetch(op, 1 - rank, round, 0, 0, &found, sizeof found);
     EXPECT_EQ(found, 8 - rank);
     arena.signal_reduced(round);
     arena.await(op, 1 - rank, Arena::Phase::reduced, round);
-    const Arena::Round next = arena.lend(op, {&mine});
+    const Arena::Round next = arena.lend(op, {&mine}, true);
     arena.await_all_published(op, next, true);
     if (rank == 0) arena.withdraw();
     arena.signal_reduced(next);

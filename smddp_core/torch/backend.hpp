@@ -204,6 +204,9 @@ class Backend final : public BackendBase {
   template <class Call>
   void carry_out_delegated(const DelegatedCall& said, const Delegated& operation, std::chrono::milliseconds timeout,
                            Call& issue_with);
+  /// Calls `call` and writes down how it ended, under what Communicator::began() returned.
+  template <class Call>
+  void recorded(std::uint64_t record, Call call);
   /// Of one between two ranks.
   template <class Call>
   WorkPtr delegate_message(c10d::OpType op, const char* title, const Tensors& tensors, const PeerMessage& message,

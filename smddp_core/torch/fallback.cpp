@@ -79,7 +79,7 @@ void Backend::carry_out_delegated(const DelegatedCall& said, const Delegated& op
                                   std::chrono::milliseconds timeout, Call& issue_with) {
   using Clock = std::chrono::steady_clock;
   const auto until = Clock::now() + timeout;
-  try {
+  recorded(operation.record, [&] {
     communicator_->agree(said, operation.record, timeout);
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
     WorkPtr theirs;
@@ -89,11 +89,18 @@ void Backend::carry_out_delegated(const DelegatedCall& said, const Delegated& op
       rethrow_as_ours(std::current_exception(), operation, *communicator_);
     }
     wait_for_all(*theirs, operation, *communicator_);
+  });
+}
+
+template <class Call>
+void Backend::recorded(std::uint64_t record, Call call) {
+  try {
+    call();
   } catch (...) {
-    communicator_->ended(operation.record, true);
+    communicator_->ended(record, true);
     throw;
   }
-  communicator_->ended(operation.record, false);
+  communicator_->ended(record, false);
 }
 
 template <class Call>
@@ -341,7 +348,8 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_r
   Issue what = issue_of(c10d::OpType::BARRIER, "smddp:monitored_barrier", TensorList(), TensorList(), opts);
   what.synchronous = what.delegated = true;
   const WorkPtr work = issue(what, [this, opts, wait_all_ranks](TensorList, TensorList, std::chrono::milliseconds) {
-    fallback_->monitoredBarrier(opts, wait_all_ranks);
+    recorded(communicator_->began("monitored_barrier", -1, 0),
+             [&] { fallback_->monitoredBarrier(opts, wait_all_ranks); });
   });
   work->wait();
 }

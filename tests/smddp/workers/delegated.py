@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -21,6 +22,7 @@ def main() -> None:
         dist.recv(tensor, 0)
     held = all_to_all_holds(rank, size)
     dist.barrier()
+    dist.distributed_c10d._get_default_group().monitored_barrier(timedelta(seconds=60))
     print(json.dumps({"stats": torch_smddp.stats()["operations"], "last": torch_smddp.flight_recorder(), "held": held}))
 
 
