@@ -1,7 +1,9 @@
 #!/bin/sh
-# engine.sh start|stop: have a Docker engine that answers.
-# start: uses the one there is; else installs Debian's docker.io and starts it. It asks nothing and says what it does.
+# engine.sh start|stop|answers: have a Docker engine that answers.
+# start: uses the one there is; else installs Debian's docker.io and starts it. It asks nothing and says what it does. Where
+#        one that it started has ended by itself, it says so and keeps what that one wrote (dockerd.log.ended).
 # stop:  stops the engine that `start` started, and no other.
+# answers: says by its exit code whether there is one.
 set -eu
 here=$(dirname "$0")
 . "$here/lib.sh"
@@ -27,8 +29,19 @@ forget_dead() { # PROGRAM PIDFILE
     esac
 }
 
+# An engine of ours that ended though nobody stopped it: its last words are all there is to say why.
+remember_ended() {
+    [ -f "$ours" ] && ! kill -0 "$(cat "$ours")" 2>/dev/null || return 0
+    rm -f "$ours"
+    [ -s "$log" ] || return 0
+    mv "$log" "$log.ended"
+    say "the Docker engine that was started here has ended by itself; it said last (all of it: .shoal/dockerd.log.ended):"
+    tail -n 20 "$log.ended" >&2
+}
+
 start() {
     answers && return 0
+    remember_ended
     [ "$(id -u)" = 0 ] || die "$sentence"
     need "$sentence" docker.io
     mkdir -p "$state"
@@ -65,5 +78,6 @@ stop() {
 case ${1:-} in
 start) start ;;
 stop) stop ;;
-*) die "usage: engine.sh start|stop" ;;
+answers) answers ;;
+*) die "usage: engine.sh start|stop|answers" ;;
 esac

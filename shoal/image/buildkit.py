@@ -53,8 +53,8 @@ def find_client(environ: Mapping[str, str] = os.environ) -> str:
 class BuildFailedError(ShoalError):
     """A build failed; `tail` has the last lines of the step that did."""
 
-    def __init__(self, message: str, tail: Sequence[str]) -> None:
-        super().__init__(message, exit_code=1)
+    def __init__(self, message: str, tail: Sequence[str], exit_code: int = 1) -> None:
+        super().__init__(message, exit_code=exit_code)
         self.tail = tuple(tail)
 
 
@@ -64,10 +64,11 @@ def build(arguments: list[str], log: Path, progress: Reporter, children: Childre
     `progress` hears of every step that is not in the cache, and is told when one of a second or more is done.
 
     Raises:
-        BuildFailedError: the build failed; the message has the step's cause.
+        BuildFailedError: the build failed; the message has the step's cause, or that the engine has ended.
     """
     children = children or Children()
-    command = [find_client(), "build", "--progress=plain", *arguments]
+    client = find_client()
+    command = [client, "build", "--progress=plain", *arguments]
     follower = _Follower(progress)
     tail: deque[str] = deque(maxlen=200)
     with log.open("w", buffering=1) as stream:  # a line at a time: for those who look while it builds
@@ -85,6 +86,13 @@ def build(arguments: list[str], log: Path, progress: Reporter, children: Childre
             tail.append(line.rstrip())
             follower.hear(line)
     if children.wait(process) != 0:
+        if _says(client, "version") is None:
+            raise BuildFailedError(
+                f"the Docker engine ended during the build ({_cause(list(tail))}; all of it: {log}): start it again "
+                "(`make engine`); a second run continues",
+                (),
+                exit_code=3,
+            )
         raise BuildFailedError(f"docker build failed: {_cause(list(tail))} (all of it: {log})", _last_lines(list(tail)))
 
 

@@ -69,8 +69,29 @@ def test_without_engine_and_not_debian(clone: Path) -> None:
 
 @pytest.mark.engine
 def test_an_engine_that_answers_is_used(clone: Path) -> None:
+    assert run(clone / "scripts/engine.sh", "answers", environ={}).returncode == 0, "make test has an engine for this"
     done = run(clone / "scripts/engine.sh", "start", environ={})
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="somebody else is told before that an engine is needed")
+def test_the_last_words_of_an_engine_that_ended_are_kept(clone: Path) -> None:
+    """Of an engine that ended once, and of a second one that ends at once."""
+    state = clone / ".shoal"
+    state.mkdir()
+    ended = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True, check=True)
+    (state / "dockerd.pid").write_text(ended.stdout)
+    (state / "dockerd.log").write_text("level=info\nfatal error: concurrent map writes\n")
+    path = path_with(clone, "sh", "dirname", "id", "cat", "rm", "mv", "tail", "mkdir", "readlink", "setsid", "sleep")
+    (clone / "bin/dockerd").write_text("#!/bin/sh\necho no space left\n")
+    (clone / "bin/dockerd").chmod(0o755)
+    (clone / "bin/apt-get").symlink_to("/bin/true")
+    done = run(clone / "scripts/engine.sh", "start", environ={**NO_ENGINE, "PATH": path})
+    assert done.returncode == 3
+    assert "has ended by itself; it said last" in done.stderr
+    assert "fatal error: concurrent map writes\n" in done.stderr
+    assert done.stderr.endswith("dockerd ended at once: no space left\n")
+    assert "concurrent map" in (state / "dockerd.log.ended").read_text()
 
 
 def test_stop_stops_no_engine_it_did_not_start(clone: Path) -> None:

@@ -104,6 +104,18 @@ def test_without_the_image_what_needs_none_is_tested(clone: Clone) -> None:
     assert clone.called[-1] == "engine.sh stop"
 
 
+@pytest.mark.parametrize("answers", [0, 1])
+def test_an_image_is_built_again_only_where_the_engine_ended(clone: Clone, answers: int) -> None:
+    clone.program("scripts/engine.sh", f"case $1 in answers) exit {answers} ;; esac")
+    clone.program(".venv/bin/shoal", f"[ $(grep -c '^shoal ' {clone.log}) = 2 ] || {{ echo unexpected EOF; exit 1; }}")
+    process = clone.start()
+    out, err = process.communicate(timeout=60)
+    assert "unexpected EOF" in out + err
+    assert process.returncode == (1 if answers == 0 else 0), err
+    assert clone.called.count("engine.sh start") == (1 if answers == 0 else 2)
+    assert (ENGINE in clone.called) == (answers != 0)
+
+
 @pytest.mark.parametrize(("program", "call"), [("shoal", "shoal build 2.13-cpu"), ("pytest", SMP)])
 def test_who_is_stopped_stops_what_goes_beside(clone: Clone, program: str, call: str) -> None:
     wait = f"trap 'echo stopped >>{clone.log}; exit 130' TERM; while :; do sleep 0.05; done"
