@@ -51,6 +51,12 @@ def test_messages_that_are_alike_pass_however_late() -> None:
     messages("messages_that_differ_only_in_time", 2)
 
 
+def test_a_rank_that_gathers_before_it_sends_is_told_who_does_not_come() -> None:
+    for said in messages("gathered_before_a_message", 2):
+        assert said.startswith("SMDDPTimeoutError: ")
+        assert "gather #1 (carried out by another back end): Timed out after 2 s waiting for rank 0" in said
+
+
 def test_a_reduce_scatter_that_gloo_carries_out() -> None:
     messages("gloos_types", 3)
 

@@ -168,6 +168,23 @@ def by_way_of_rank_0() -> str:
     raise AssertionError("nothing was raised")
 
 
+def gathered_before_a_message() -> str:
+    """Rank 1 gathers and then sends, and rank 0 gathers only when it has received: gloo's own gather would let it."""
+    group = dist.new_group(timeout=timedelta(seconds=2))
+    tensor = torch.ones(10)
+    gathered = [torch.zeros(10) for _ in range(2)]
+    try:
+        if dist.get_rank() == 0:
+            dist.recv(tensor, 1, group)
+            dist.gather(tensor, gathered, 0, group)
+        else:
+            dist.gather(tensor, None, 0, group)
+            dist.send(tensor, 0, group)
+    except exceptions.SMDDPError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
 def refused_by_gloo(call: Callable[[], object]) -> None:
     said: object = None
     try:
@@ -246,7 +263,13 @@ if __name__ == "__main__":
     case = sys.argv[1]
     cases = {
         function.__name__: function
-        for function in (refused, gloos_types, by_way_of_rank_0, messages_that_differ_only_in_time)
+        for function in (
+            refused,
+            gloos_types,
+            by_way_of_rank_0,
+            messages_that_differ_only_in_time,
+            gathered_before_a_message,
+        )
     }
     message = cases[case]() if case in cases else disagree(case)
     print(json.dumps({"message": message, "seconds": time.monotonic() - start}))
