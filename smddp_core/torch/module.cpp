@@ -137,6 +137,27 @@ std::map<std::string, std::tuple<std::uint64_t, std::uint64_t, double, double>> 
 
 std::string flight_recorder(const c10::intrusive_ptr<BackendBase>& backend) { return ours(backend).flight_recorder(); }
 
+#if SMDDP_TORCH_AT_LEAST(2, 4)
+// torch's own class cannot be copied by Python, as dist.split_group() does with the parent's options.
+struct Options final : BackendBase::Options {
+  explicit Options(const BackendBase::Options& others) : BackendBase::Options(others) {}
+};
+using OptionsPtr = c10::intrusive_ptr<Options>;
+
+OptionsPtr copy_of(const BackendBase::Options& options) { return c10::make_intrusive<Options>(options); }
+
+// Python's Backend of torch has no `options`; those of its own back ends have.
+void define_classes(py::module_& module) {
+  py::class_<Options, BackendBase::Options, OptionsPtr>(module, "Options", "Timeout and names of a group.")
+      .def("__copy__", [](const Options& self) { return copy_of(self); })
+      .def("__deepcopy__", [](const Options& self, const py::dict&) { return copy_of(self); });
+  py::class_<Backend, BackendBase, c10::intrusive_ptr<Backend>>(module, "ProcessGroupSMDDP", "A group of ranks.")
+      .def_property_readonly("options", [](Backend& self) { return copy_of(*self.getBackendOptions()); });
+}
+#else
+void define_classes(py::module_&) {}
+#endif
+
 }  // namespace
 }  // namespace smddp::torch_binding
 
@@ -147,6 +168,7 @@ PYBIND11_MODULE(_C, module) {
   module.doc() = "smddp: collectives over shared memory and TCP, as a torch.distributed backend";
   module.attr("__version__") = SMDDP_VERSION;
   module.attr("torch_version") = SMDDP_TORCH_VERSION;
+  smddp::torch_binding::define_classes(module);
   module.def(
       "create", &smddp::torch_binding::create, py::arg("store"), py::arg("rank"), py::arg("size"),
       py::arg("timeout_seconds"), py::arg("name"), py::arg("settings") = smddp::Settings(),

@@ -53,7 +53,7 @@ struct alignas(128) Arena::Header {
 
 namespace {
 
-constexpr std::uint64_t kMagic = 0x32414E4552415344;  // "DSARENA2"
+constexpr std::uint64_t kMagic = 0x33414E4552415344;  // "DSARENA3"
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "counters are shared between processes");
 
 // With a core for each rank the peer is usually a few microseconds away. With fewer, spinning only keeps the awaited

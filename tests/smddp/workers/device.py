@@ -12,6 +12,7 @@ import time
 from datetime import timedelta
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import smdistributed.dataparallel.torch.torch_smddp as torch_smddp
 import torch
@@ -124,6 +125,24 @@ class Checks:
         dist.all_reduce(tensor)
         total = self.size * (torch.arange(count) % 11) + sum(range(self.size))
         assert torch.equal(tensor.cpu().reshape(-1), total.float())
+
+    def split(self) -> None:
+        """torch's own function, which splits only groups that are bound to a device, by a copy of their options."""
+        world = dist.group.WORLD
+        assert world is not None
+        world.bound_device_id = torch.device(DEVICE, 0)
+        split_group: Any = dist.split_group
+        # All ranks, and two groups where there are enough of them.
+        parts = [[0, 1], list(range(2, self.size))][: self.size - 1]
+        ranks = parts[self.rank // 2]
+        # A device without hooks in C++ is no accelerator to torch.
+        accelerator = {"is_available": lambda: True, "current_accelerator": lambda: torch.device(DEVICE)}
+        with patch.multiple(torch.accelerator, **accelerator):
+            part = split_group(split_ranks=parts)
+        tensor = self.mine()
+        dist.all_reduce(tensor, group=part)
+        assert torch.equal(tensor.cpu(), torch.stack([self.own[rank] for rank in ranks]).sum(0))
+        world.bound_device_id = None
 
     def refusals(self) -> dict[str, str]:
         self.fake.capture(True)
@@ -248,6 +267,7 @@ def main() -> None:
     checks.memory()
     checks.operations()
     checks.pieces()
+    checks.split()
     refused = checks.refusals()
     dist.barrier()
     dist.destroy_process_group()

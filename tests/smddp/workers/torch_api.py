@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from datetime import timedelta
@@ -59,6 +60,15 @@ def splits(rank: int, size: int) -> None:
     assert tensor[0] == size
     for group in (part, merged):
         group.shutdown()
+
+
+def options() -> None:
+    """A copy, as torch takes of the options of a group that it splits."""
+    backend: Any = world()._get_backend(CPU)
+    assert backend.options.backend == "smddp"
+    copied = copy.deepcopy(backend.options)
+    copied._timeout = timedelta(seconds=7)
+    assert backend.options._timeout == copy.copy(backend.options)._timeout != copied._timeout
 
 
 def coalescing(size: int) -> None:
@@ -159,6 +169,7 @@ def main() -> None:
     report: dict[str, Any] = {}
     if os.environ.get("TORCH_DISTRIBUTED_DEBUG") != "DETAIL":  # whose wrapper has no splitting, and knows fewer types
         splits(rank, size)
+        options()
         coalescing(size)
         reductions(rank, size)
         report["late"] = work_objects(rank, size)
