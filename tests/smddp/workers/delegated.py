@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,7 +23,8 @@ def main() -> None:
         dist.recv(tensor, 0)
     held = all_to_all_holds(rank, size)
     dist.barrier()
-    dist.distributed_c10d._get_default_group().monitored_barrier(timedelta(seconds=60))
+    world: Any = dist.group.WORLD
+    world.monitored_barrier(timedelta(seconds=60))
     print(json.dumps({"stats": torch_smddp.stats()["operations"], "last": torch_smddp.flight_recorder(), "held": held}))
 
 

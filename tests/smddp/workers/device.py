@@ -136,8 +136,11 @@ class Checks:
         parts = [[0, 1], list(range(2, self.size))][: self.size - 1]
         ranks = parts[self.rank // 2]
         # A device without hooks in C++ is no accelerator to torch.
-        accelerator = {"is_available": lambda: True, "current_accelerator": lambda: torch.device(DEVICE)}
-        with patch.multiple(torch.accelerator, **accelerator):
+        accelerator = torch.accelerator
+        with (
+            patch.object(accelerator, "is_available", lambda: True),
+            patch.object(accelerator, "current_accelerator", lambda: torch.device(DEVICE)),
+        ):
             part = split_group(split_ranks=parts)
         tensor = self.mine()
         dist.all_reduce(tensor, group=part)
