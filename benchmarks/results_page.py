@@ -9,6 +9,7 @@ same layout and operation are put together round by round: a long measurement ma
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from pathlib import Path
@@ -194,24 +195,35 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
 
 
+def _read(page: Page, name: str) -> None:
+    """Add a file's lines to the page.
+
+    Raises:
+        ValueError: what is wrong with it, and where.
+    """
+    try:
+        lines = Path(name).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{name}: cannot be read ({error})") from error
+    for number, text in enumerate(lines, 1):
+        try:
+            page.add(json.loads(text))
+        except (ValueError, KeyError) as error:
+            raise ValueError(f"{name}: line {number}: not a line of results ({error!r})") from error
+
+
 def main() -> int:
     """Read the files named on the command line and print the page."""
-    if len(sys.argv) < 2:
-        print("usage: benchmarks/results_page.py FILE.jsonl...", file=sys.stderr)
-        return 2
+    parser = argparse.ArgumentParser(description="Print a page of measured results.")
+    parser.add_argument("files", nargs="+", metavar="FILE.jsonl", help="what collectives.py and ddp.py left (--output)")
     page = Page()
-    for name in sys.argv[1:]:
-        for number, text in enumerate(Path(name).read_text().splitlines(), 1):
-            try:
-                page.add(json.loads(text))
-            except (ValueError, KeyError) as error:
-                print(
-                    f"benchmarks/results_page.py: {name}: line {number}: not a line of results ({error!r})",
-                    file=sys.stderr,
-                )
-                return 1
-    if not page.machines:
-        print("benchmarks/results_page.py: no results in these files", file=sys.stderr)
+    try:
+        for name in parser.parse_args().files:
+            _read(page, name)
+        if not page.machines:
+            raise ValueError("no results in these files")
+    except ValueError as error:
+        print(f"benchmarks/results_page.py: {error}", file=sys.stderr)
         return 1
     print(page.text(), end="")
     return 0

@@ -82,6 +82,13 @@ def test_what_is_not_results_is_refused(text: str, tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    done = results_page(tmp_path / "b.jsonl")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"benchmarks/results_page.py: {tmp_path}/b.jsonl: cannot be read (")
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_the_pages_in_docs_are_made_from_the_results_of_their_names() -> None:
     files = sorted((REPOSITORY / "benchmarks" / "results").glob("*.jsonl"))
     pages = sorted((REPOSITORY / "docs").glob("smddp-results*.md"))
