@@ -23,6 +23,9 @@ _WORTH_A_LINE_S = 1.0
 _END = re.compile(r"^#(\d+) (CACHED|DONE|ERROR)")
 _EXPORT = re.compile(r"^#\d+ exporting (to image|layers)$")
 _LAST_LINES = 12
+# What clients say of an engine that went away: "unexpected EOF", "rpc error: code = Unavailable desc = ...",
+# "Cannot connect to the Docker daemon", "connection reset by peer".
+_CONNECTION = re.compile(r"\bEOF\b|\bUnavailable\b|\b[Cc]onnect(ion)?\b")
 
 
 def find_client(environ: Mapping[str, str] = os.environ) -> str:
@@ -85,15 +88,18 @@ def build(arguments: list[str], log: Path, progress: Reporter, children: Childre
             stream.write(line)
             tail.append(line.rstrip())
             follower.hear(line)
-    if children.wait(process) != 0:
-        if _says(client, "version") is None:
-            raise BuildFailedError(
-                f"the Docker engine ended during the build ({_cause(list(tail))}; all of it: {log}): start it again "
-                "(`make engine`); a second run continues",
-                (),
-                exit_code=3,
-            )
-        raise BuildFailedError(f"docker build failed: {_cause(list(tail))} (all of it: {log})", _last_lines(list(tail)))
+    if children.wait(process) == 0:
+        return
+    cause = _cause(list(tail))
+    # A step's own cause is no less true where the engine has ended since.
+    if _CONNECTION.search(cause) and _says(client, "version") is None:
+        raise BuildFailedError(
+            f"the Docker engine ended during the build ({cause}; all of it: {log}): start it again (`make engine`); a "
+            "second run continues",
+            (),
+            exit_code=3,
+        )
+    raise BuildFailedError(f"docker build failed: {cause} (all of it: {log})", _last_lines(list(tail)))
 
 
 class _Follower:

@@ -70,6 +70,16 @@ def builds(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str, code: int
     monkeypatch.setenv("DOCKER", str(script))
 
 
+@pytest.mark.parametrize("says", ["unexpected EOF", "rpc error: code = Unavailable desc = transport is closing"])
+def test_an_engine_that_ended_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str) -> None:
+    """The client fails whatever it is asked afterwards."""
+    builds(tmp_path, monkeypatch, "#5 [base 2/3] RUN sleep 300", f"error: {says}", code=1)
+    with pytest.raises(ShoalError, match=r"the Docker engine ended during the build \(error: ") as caught:
+        buildkit.build(["."], tmp_path / "build.log", Progress(Console(file=io.StringIO())))
+    assert caught.value.exit_code == 3
+    assert says in str(caught.value)
+
+
 def test_a_failed_build_names_the_cause_and_keeps_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     builds(
         tmp_path,

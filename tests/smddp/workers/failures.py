@@ -142,6 +142,10 @@ def delegated() -> None:
     for _ in range(2):  # in the same order everywhere this is fine
         dist.gather(tensor, gathered)
         dist.all_reduce(tensor)
+    # Not by an operation: who is still leaving one would be told there of what the others do next.
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"agreed/{rank}", "")
+    store.wait([f"agreed/{other}" for other in range(dist.get_world_size())])
     start = time.monotonic()
     report_failure(
         exceptions.SMDDPMismatchError,
