@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -146,8 +147,11 @@ using OptionsPtr = c10::intrusive_ptr<Options>;
 
 OptionsPtr copy_of(const BackendBase::Options& options) { return c10::make_intrusive<Options>(options); }
 
-// Python's Backend of torch has no `options`; those of its own back ends have.
+// Python's Backend of torch has no `options`; those of its own back ends have. Not every release has the class of
+// options in Python, and a class must not be defined before the one that it is derived from.
 void define_classes(py::module_& module) {
+  if (!py::detail::get_type_info(typeid(BackendBase)) || !py::detail::get_type_info(typeid(BackendBase::Options)))
+    return;
   py::class_<Options, BackendBase::Options, OptionsPtr>(module, "Options", "Timeout and names of a group.")
       .def("__copy__", [](const Options& self) { return copy_of(self); })
       .def("__deepcopy__", [](const Options& self, const py::dict&) { return copy_of(self); });
