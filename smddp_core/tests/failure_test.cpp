@@ -143,6 +143,29 @@ TEST(Mismatch, RanksThatDoubleBesideRanksThatRelay) {
         });
 }
 
+// A small broadcast goes from rank to rank, a large one to all at once, and each rank takes its own root for the one.
+TEST(Mismatch, BroadcastsOfOtherSizesAndRootsWhereRanksRelay) {
+  for (const Hosts& hosts : {Hosts{"a", "b", "c", "d"}, Hosts{"a", "b", "c", "d", "e"}})
+    for (int odd = 0; odd < static_cast<int>(hosts.size()); ++odd)
+      for (const bool large : {false, true})
+        run_ranks(
+            hosts,
+            [&](Communicator& group, int rank) {
+              std::vector<char> data(std::size_t{1} << 20);
+              const bool other = rank == odd;
+              const std::size_t bytes = other && large ? data.size() : 1000;
+              const int root = other && !large ? 1 : 0;
+              const std::string text =
+                  message_of<MismatchError>([&] { group.broadcast(data.data(), bytes, root, kTimeout); });
+              expect_contains(text, "rank " + std::to_string(odd));
+              expect_contains(text, large ? "1048576 bytes" : "from rank 1");
+            },
+            [](CommunicatorOptions& options) {
+              options.env.net_relay = When::always;
+              options.env.socket_buffer_bytes = 8192;
+            });
+}
+
 // The release alone does not tell builds apart whose notices differ.
 TEST(Failure, ARankZeroOfAnotherBuildIsRefused) {
   MemoryStore store;

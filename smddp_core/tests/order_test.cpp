@@ -31,6 +31,27 @@ TEST(Order, FourAndEightHostsAreSummedInPairs) {
       }
 }
 
+// Whether blocks go straight to their rank or are halved on the way.
+TEST(Order, AReduceScatterHasTheBitsOfItsPartOfAnAllReduce) {
+  for (const Hosts& hosts : {kFour, kEight})
+    for (const std::size_t count : {1, 1000, 9000}) {
+      const std::vector<Floats> whole = sums(hosts, count * hosts.size(), [](CommunicatorOptions&) {});
+      for (const When relay : {When::never, When::always})
+        run_ranks(
+            hosts,
+            [&](Communicator& group, int rank) {
+              const Floats data = values(count * hosts.size(), rank);
+              std::vector<const void*> ins;
+              for (std::size_t r = 0; r < hosts.size(); ++r) ins.push_back(data.data() + r * count);
+              Floats out(count);
+              group.reduce_scatter(ins, out.data(), count, DType::f32, ReduceOp::sum, kTimeout);
+              const auto first = whole[0].begin() + static_cast<std::ptrdiff_t>(count) * rank;
+              ASSERT_EQ(out, Floats(first, first + static_cast<std::ptrdiff_t>(count))) << count << " elements";
+            },
+            [&](CommunicatorOptions& options) { options.env.net_relay = relay; });
+    }
+}
+
 TEST(Order, HalvesAndAveragesAreTheSameBitsByAllWays) {
   const std::size_t count = 3000;
   for (const DType type : {DType::f16, DType::bf16, DType::f64, DType::i32})

@@ -20,9 +20,22 @@ constexpr std::size_t kBroadcastBlocks = 16;
 // transfer instead of meanwhile.
 constexpr std::size_t kOneShotPairBytes = std::size_t{256} << 10;
 
-// Ways of an all-reduce.
+// Ways of an all-reduce. The last where sums can be passed on.
 constexpr int kTwoSteps = 0;
-constexpr int kWays = 2;
+constexpr int kOneShot = 1;
+constexpr int kHalving = 2;
+constexpr int kWays = 3;
+
+// Bytes up to which messages go by way of others where that is a gain: all of a gather and of a reduce-scatter, and
+// those of a broadcast. Beyond, the bytes count and not the messages.
+constexpr std::size_t kRelayBytes = std::size_t{256} << 10;
+constexpr std::size_t kRelayBroadcastBytes = std::size_t{64} << 10;
+
+std::size_t total_bytes(const std::vector<MutableBlock>& blocks) {
+  std::size_t total = 0;
+  for (const MutableBlock& block : blocks) total += block.bytes;
+  return total;
+}
 
 // Rank r's message among those of all ranks; this rank's own is not there.
 std::byte* block_of(std::byte* incoming, int r, std::size_t bytes) {
@@ -66,7 +79,7 @@ void NetTier::wait_for(const Op& op, const std::size_t& arrived, std::size_t byt
 }
 
 void NetTier::barrier(const Op& op) {
-  if (settings_.relay) return relay(op, nullptr, nullptr, 0);
+  if (settings_.relay) return relay(op, std::vector<MutableBlock>(members_.size()), Headers::swapped);
   post_headers(op);
   finish(op);
 }
@@ -99,6 +112,7 @@ void NetTier::start_all_gather(const Op& op, const std::vector<MutableBlock>& bl
 void NetTier::all_gather(const Op& op, const void* in, const std::vector<MutableBlock>& blocks) {
   const MutableBlock& mine = blocks[static_cast<std::size_t>(me_)];
   copy_bytes(mine.data, in, mine.bytes);
+  if (relays() && total_bytes(blocks) <= kRelayBytes) return relay(op, blocks, Headers::swapped);
   std::vector<std::size_t> arrived;
   start_all_gather(op, blocks, arrived);
   finish(op);
@@ -159,6 +173,7 @@ void NetTier::start_broadcast(const Op& op, void* data, std::size_t bytes, int r
 }
 
 void NetTier::broadcast(const Op& op, void* data, std::size_t bytes, int root) {
+  if (relays() && bytes <= kRelayBroadcastBytes) return relay_broadcast(op, data, bytes, root);
   std::size_t arrived = 0;
   start_broadcast(op, data, bytes, root, arrived);
   finish(op);
@@ -178,6 +193,8 @@ void NetTier::reduce_scatter(const Op& op, const std::vector<Block>& blocks, voi
     longest = std::max(longest, block.count);
     total += block.count;
   }
+  if (can_double(reduction) && total * width <= kRelayBytes && !coded(op, reduction))
+    return halve(op, blocks, out, reduction);
   const std::size_t step = std::max<std::size_t>(settings_.block_bytes / width / blocks.size(), 1);
   ReducePipe pipe = start_reduction(op, reduction, total);
   for (std::size_t at = 0; at < longest; at += step) {
@@ -202,11 +219,11 @@ bool NetTier::in_one_step(std::size_t bytes) const {
   return extra_bytes(bytes) <= settings_.one_shot_bytes && bytes <= kOneShotPairBytes;
 }
 
-Trial* NetTier::trial_of(std::size_t bytes) {
+Trial* NetTier::trial_of(std::size_t bytes, bool halving) {
   if (size() == 2 || in_one_step(bytes) || extra_bytes(bytes) > settings_.try_bytes) return nullptr;
   unsigned size_class = 0;
   for (std::size_t rest = bytes; rest > 1; rest /= 2) ++size_class;
-  return &trials_.try_emplace(size_class, kWays).first->second;
+  return &trials_[halving].try_emplace(size_class, halving ? kWays : kHalving).first->second;
 }
 
 void NetTier::swap_all(const Op& op, const void* in, std::byte* incoming, std::size_t bytes) {
@@ -218,92 +235,39 @@ void NetTier::swap_all(const Op& op, const void* in, std::byte* incoming, std::s
   finish(op);
 }
 
-// With what was heard in the steps before.
-void NetTier::swap_headers(const Op& op, int to, int from) {
-  OpHeader& theirs = headers_[static_cast<std::size_t>(from)];
-  announce(op);
-  wire_.send(global(to), &announced_, sizeof(OpHeader));
-  wire_.recv(global(from), &theirs, sizeof(OpHeader), [this, &op, &theirs, from] { hear(op, theirs, from); });
-}
-
-// Where a power of two of ranks meet, each time with the partner of double_up(), so that ranks of which some relay and
-// some double, since their types differ, find that out in the step in which they meet. Else along a ring: Bruck, Ho,
-// Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in multiport message-passing systems",
-// IEEE TPDS 1997, section 3. Either way ranks that called different operations are found wherever they are.
-NetTier::Hop NetTier::hop(int distance) const {
-  if (!power_of_two()) return {after(size() - distance), after(distance), me_, std::min(distance, size() - distance)};
-  const int partner = me_ ^ distance;
-  return {partner, partner, me_ & -distance, distance};
-}
-
-void NetTier::relay(const Op& op, const void* in, std::byte* incoming, std::size_t bytes) {
-  for (int distance = 1; distance < size(); distance *= 2) {
-    const Hop now = hop(distance);
-    const int first_of_theirs = power_of_two() ? now.from & -distance : now.from;
-    swap_headers(op, now.to, now.from);
-    for (int k = 0; k < now.blocks; ++k) {
-      const int sent = (now.first + k) % size();
-      const int received = (first_of_theirs + k) % size();
-      wire_.send(global(now.to), sent == me_ ? in : block_of(incoming, sent, bytes), bytes);
-      wire_.recv(global(now.from), block_of(incoming, received, bytes), bytes);
-    }
-    finish(op);
-  }
-}
-
-// Partial sums travel as wide as they are: types that are summed in wider ones would gain nothing.
-bool NetTier::can_double(const Reduction& reduction) const {
-  return settings_.relay && power_of_two() && size() > 2 && can_reduce(reduction.in, reduction.op) &&
-         accumulator_of(reduction.in, reduction.op) == reduction.in;
-}
-
-// Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 2005, section
-// 4.4. Lower ranks' sum first, on both sides: the bits are those of reduce_in_pairs().
-void NetTier::double_up(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) {
-  const std::size_t bytes = count * size_of(reduction.in);
-  std::byte* const theirs = incoming_.at_least(2 * bytes);
-  std::byte* const partial = theirs + bytes;
-  const void* mine = in;
-  for (int distance = 1; distance < size(); distance *= 2) {
-    const int partner = me_ ^ distance;
-    swap_headers(op, partner, partner);
-    wire_.send(global(partner), mine, bytes);
-    wire_.recv(global(partner), theirs, bytes);
-    finish(op);
-    const bool last = 2 * distance == size();
-    const void* const sources[] = {partner < me_ ? theirs : mine, partner < me_ ? mine : theirs};
-    if (count > 0)
-      reduce_into(last ? out : partial, sources, 2, count,
-                  last ? reduction : Reduction{reduction.op, reduction.in, reduction.in, 1});
-    mine = partial;
-  }
-}
-
 void NetTier::one_shot(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) {
   if (can_double(reduction)) return double_up(op, in, out, count, reduction);
   const std::size_t bytes = count * size_of(reduction.in);
   std::byte* const incoming = incoming_.at_least(bytes * static_cast<std::size_t>(size()));
-  if (settings_.relay)
-    relay(op, in, incoming, bytes);
-  else
+  if (relays()) {
+    std::vector<MutableBlock> blocks;
+    for (int r = 0; r < size(); ++r) blocks.push_back({block_of(incoming, r, bytes), bytes});
+    // Of its own block a rank sends only.
+    blocks[static_cast<std::size_t>(me_)].data = const_cast<void*>(in);
+    relay(op, blocks, Headers::swapped);
+  } else {
     swap_all(op, in, incoming, bytes);
+  }
   for (int r = 0; r < size(); ++r) sources_[static_cast<std::size_t>(r)] = r == me_ ? in : block_of(incoming, r, bytes);
   if (count > 0) reduce_in_pairs(out, sources_.data(), size(), count, reduction);
 }
 
+bool NetTier::coded(const Op& op, const Reduction& reduction) const {
+  return wire_type_of(reduction, op.header.bytes, settings_) != reduction.in;
+}
+
 void NetTier::all_reduce(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) {
   const std::size_t bytes = count * size_of(reduction.in);
-  const bool coded = wire_type_of(reduction, op.header.bytes, settings_) != reduction.in;
-  if (coded) return two_steps(op, in, out, count, reduction);
+  if (coded(op, reduction)) return two_steps(op, in, out, count, reduction);
   if (in_one_step(bytes)) return one_shot(op, in, out, count, reduction);
-  Trial* const trial = trial_of(bytes);
+  Trial* const trial = trial_of(bytes, can_double(reduction));
   if (trial)
     try_all_reduce(*trial, op, in, out, count, reduction);
   else
     two_steps(op, in, out, count, reduction);
 }
 
-// Both ways give the same bits. What the first rank plans travels in its header, and where headers go by way of other
+// All ways give the same bits. What the first rank plans travels in its header, and where headers go by way of other
 // ranks, in theirs. Its own time includes how long others are late, both ways alike.
 void NetTier::try_all_reduce(Trial& trial, const Op& op, const void* in, void* out, std::size_t count,
                              const Reduction& reduction) {
@@ -312,8 +276,10 @@ void NetTier::try_all_reduce(Trial& trial, const Op& op, const void* in, void* o
   plan_ = me_ == 0 ? static_cast<std::uint8_t>(trial.plan() + 1) : std::uint8_t{0};
   if (trial.way() == kTwoSteps)
     two_steps(op, in, out, count, reduction);
-  else
+  else if (trial.way() == kOneShot)
     one_shot(op, in, out, count, reduction);
+  else
+    halve_and_gather(op, in, out, count, reduction);
   const auto plan = std::exchange(plan_, std::uint8_t{0});
   if (me_ == 0) trial.took(std::chrono::duration<double>(Clock::now() - start).count(), count * size_of(reduction.in));
   if (plan == 0)

@@ -71,15 +71,21 @@ class NetTier final : public Tier {
   /// Without doubt.
   bool in_one_step(std::size_t bytes) const;
   /// Null where there is no doubt. The same on all ranks.
-  Trial* trial_of(std::size_t bytes);
+  Trial* trial_of(std::size_t bytes, bool halving);
   void announce(const Op& op);
   void hear(const Op& op, OpHeader& theirs, int r);
   void post_headers(const Op& op);
   void send_pieces(int r, const void* data, std::size_t bytes);
   void recv_pieces(int r, void* data, std::size_t bytes, std::size_t& arrived);
-  /// Everybody's message of `bytes` into `incoming`, that of rank r at r x bytes but for this rank's own: from each
-  /// rank straight, or by way of others, which takes more steps and fewer messages.
+  /// Everybody's message of `bytes` into `incoming`, that of rank r at r x bytes but for this rank's own.
   void swap_all(const Op& op, const void* in, std::byte* incoming, std::size_t bytes);
+  /// The reduction goes in a 16-bit format.
+  bool coded(const Op& op, const Reduction& reduction) const;
+
+  // By way of others (net_relay.cpp).
+
+  bool relays() const { return settings_.relay && size() > 2; }
+  bool power_of_two() const { return (size() & (size() - 1)) == 0; }
   /// A step of relay(): `blocks` ranks' messages from that of rank `first` on go to `to`, as many come from `from`.
   struct Hop {
     int to;
@@ -88,13 +94,25 @@ class NetTier final : public Tier {
     int blocks;
   };
   Hop hop(int distance) const;
-  bool power_of_two() const { return (size() & (size() - 1)) == 0; }
-  void relay(const Op& op, const void* in, std::byte* incoming, std::size_t bytes);
+  /// Whether headers go in front, or were compared before in the same operation.
+  enum class Headers { swapped, known };
+  /// Fills blocks[r] with rank r's blocks[r]. Sizes as in all_gather().
+  void relay(const Op& op, const std::vector<MutableBlock>& blocks, Headers headers);
+  void relay_broadcast(const Op& op, void* data, std::size_t bytes, int root);
   /// Sends this rank's header to `to` and compares that of `from`.
   void swap_headers(const Op& op, int to, int from);
+  /// Sums can be passed on.
   bool can_double(const Reduction& reduction) const;
-  /// By recursive doubling.
+  static Reduction partial_of(const Reduction& reduction);
+  void add_partners(void* to, int partner, const void* mine, const void* theirs, std::size_t count,
+                    const Reduction& reduction) const;
+  /// All-reduce by recursive doubling.
   void double_up(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction);
+  /// Reduce-scatter by recursive halving.
+  void halve(const Op& op, const std::vector<Block>& blocks, void* out, const Reduction& reduction);
+  /// All-reduce by halve() and relay().
+  void halve_and_gather(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction);
+
   void one_shot(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction);
   void two_steps(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction);
   void try_all_reduce(Trial& trial, const Op& op, const void* in, void* out, std::size_t count,
@@ -109,10 +127,9 @@ class NetTier final : public Tier {
   Scratch incoming_;
   PipeMemory memory_;
   std::vector<OpHeader> headers_;
-  OpHeader announced_;  // this rank's, while it is sent
-  std::uint8_t plan_ =
-      0;  // what it says of the next operation of this kind, or what was heard: a way of a trial, plus one
-  std::map<unsigned, Trial> trials_;  // by powers of two of the size
+  OpHeader announced_;     // this rank's, while it is sent
+  std::uint8_t plan_ = 0;  // what it says of the next one of this kind, or what was heard: a way of a trial, plus one
+  std::map<unsigned, Trial> trials_[2];  // by powers of two of the size: without halve_and_gather() and with it
   std::vector<const void*> sources_;
 };
 
