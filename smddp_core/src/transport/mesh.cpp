@@ -36,13 +36,14 @@ constexpr std::size_t kAlignment = 64;
 // A wake-up from poll() takes 50 us and more; the answer to a small message is often here earlier. Where ranks
 // outnumber cores, looking only keeps the awaited rank from running.
 constexpr int kSpins = 50;
-// More than this comes at the pace of the link: looking is worth while only as long as it finds something, and is tried
-// again every so many waits. (Four hosts at 1 Gbit/s, 16 MiB, took more core time than gloo.) Less is worth a look
-// every time: with that only up to 32 KiB, two hosts whose links are as fast as their cores took 31 us for 64 KiB
-// instead of 25, and 252 for 1 MiB instead of 242.
-constexpr std::size_t kBulkBytes = std::size_t{1} << 20;
-constexpr int kBulkSpins = 16;
-constexpr unsigned kTryAgain = 32;
+// More than this may come at the pace of the link, packet by packet: looking for each is then core time for nothing
+// (four hosts at 1 Gbit/s, 16 MiB, took more of it than gloo). It is looked for if what comes at the pace of late while
+// a rank wakes up is worth it. (Judged by whether looking finds something, two hosts whose links are as fast as their
+// cores go on waking each other: 64 KiB in 35 us instead of 27. Judged by when all will be there, four hosts on two
+// cores: 1 MiB in 970 us instead of 850.)
+constexpr std::size_t kMuch = std::size_t{32} << 10;
+constexpr double kFastEnough = 300e6;  // bytes per second
+constexpr double kOfLate = 0.9;        // what a wait counts when the next has come
 
 // Bytes worth a wake-up: at 1 Gbit/s the kernel would otherwise wake the reader for every few kilobytes. Four hosts,
 // 128 MiB: 129 ms of CPU time with 64 KiB, 104 with 256.
@@ -99,6 +100,7 @@ void Mesh::send(int rank, const void* data, std::size_t bytes, Done done) {
 void Mesh::recv(int rank, void* data, std::size_t bytes, Done done) {
   if (bytes == 0) return;
   post(peer(rank), &Stream::receives, &Peer::receives, data, bytes, std::move(done));
+  nothing_came_ = nothing_came_ || bytes_expected_ == 0;
   bytes_expected_ += bytes;
 }
 
@@ -170,6 +172,7 @@ bool Mesh::pull(const Op& op, int rank, Peer& peer, Stream& stream) {
     if (n <= 0) lost(op, rank, n < 0 ? errno : 0);
     budget -= static_cast<std::size_t>(n);
     bytes_expected_ -= static_cast<std::size_t>(n);
+    received_ += static_cast<std::uint64_t>(n);
     advance(stream.receives, peer.receives, static_cast<std::size_t>(n));
     // Less than asked for: the socket is empty, and asking again would only say so.
     if (static_cast<std::size_t>(n) < wanted) break;
@@ -240,24 +243,30 @@ std::vector<int> Mesh::unfinished() const {
 
 // Looks for something to move for a while; true if there was.
 bool Mesh::spin(const Op& op) {
-  if (spins_ == 0) return false;
-  const bool bulk = bytes_expected_ > kBulkBytes;
-  if (bulk && bulk_waits_++ % kTryAgain == 0) bulk_spins_ = kBulkSpins;
-  const int spins = bulk ? bulk_spins_ : spins_;
-  for (int i = 0; i < spins; ++i) {
-    if (try_all(op)) {
-      if (bulk) bulk_spins_ = kBulkSpins;
-      return true;
-    }
+  for (int i = 0; i < spins_; ++i) {
+    if (try_all(op)) return true;
     // Gives the core to a rank that needs it; returns at once where there is none.
     ::sched_yield();
   }
-  if (bulk) bulk_spins_ /= 2;
   return false;
 }
 
+// The pace is that of waits for much: the first one of an operation says how late others are, and the last bytes come
+// when they come.
 void Mesh::wait(const Op& op) {
-  if (spin(op)) return;
+  using Clock = std::chrono::steady_clock;
+  const bool much = bytes_expected_ > kMuch;
+  const bool first = std::exchange(nothing_came_, false);
+  const bool look = !much || recent_bytes_ >= kFastEnough * recent_seconds_;
+  const std::uint64_t before = received_;
+  const auto start = Clock::now();
+  if (!look || !spin(op)) sleep(op);
+  if (first || !much) return;
+  recent_seconds_ = kOfLate * recent_seconds_ + std::chrono::duration<double>(Clock::now() - start).count();
+  recent_bytes_ = kOfLate * recent_bytes_ + static_cast<double>(received_ - before);
+}
+
+void Mesh::sleep(const Op& op) {
   list_wanted();
   control_.append_to(entries_);
   const int ready = ::poll(entries_.data(), entries_.size(), static_cast<int>(op.deadline.left(kNap).count()));

@@ -67,6 +67,7 @@ class Mesh final : public Wire {
   void advance(Queue& queue, std::deque<Piece>& pieces, std::size_t bytes);
   bool try_all(const Op& op);
   bool spin(const Op& op);
+  void sleep(const Op& op);
   void list_wanted();
   void set_low_water(Stream& stream);
   void move_ready(const Op& op);
@@ -84,11 +85,13 @@ class Mesh final : public Wire {
   std::map<int, Peer> peers_;
   Control& control_;
   const int spins_;
-  int bulk_spins_ = 0;
-  unsigned bulk_waits_ = 0;
   std::vector<pollfd> entries_;
   std::vector<Polled> polled_;
   std::size_t sockets_ = 0;
+  bool nothing_came_ = false;       // since something is expected
+  std::uint64_t received_ = 0;      // bytes, ever
+  double recent_bytes_ = 0;         // that came in the last waits, recent ones first,
+  double recent_seconds_ = 0;       // and how long these took
   std::size_t posted_ = 0;          // pieces that are not complete
   std::size_t bytes_expected_ = 0;  // of those, bytes to receive
 };
