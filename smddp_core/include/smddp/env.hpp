@@ -91,7 +91,7 @@ struct Env {
   /// by itself which is faster. Default 1 MiB; 0: two steps without trials.
   std::size_t net_try_bytes = std::size_t{1} << 20;
 
-  /// SMDDP_NET_RELAY [group]: whether barriers and all-reduces of one step between n hosts go by way of other hosts, in
+  /// SMDDP_NET_RELAY [group]: whether barriers and small operations between n hosts go by way of other hosts, in
   /// log2 n messages of each rank, one after another, instead of n-1 at once: `auto` (default: where "hosts" are
   /// containers of one machine that has fewer cores than ranks, so that the work for all messages counts instead of
   /// the way of one), `always` or `never`. The bits are the same.

@@ -7,11 +7,15 @@
 //     relayed           log2 n    (n-1) B                     in log2 n messages instead of n-1
 //     doubled           log2 n    log2 n x B                  the same with partial sums, for powers of two
 //   all_reduce          2 steps   2(n-1)/n B
-//     between the two, one step or two, whichever turns out to be faster: it depends on the links
+//     halved            2 log2 n  2(n-1)/n B                in log2 n messages each way, for powers of two
+//     between them, whichever turns out to be the fastest: it depends on the links
 //   reduce_scatter      1 step    (n-1)/n B
+//     small, halved     log2 n    (n-1)/n B                 for powers of two
 //   all_gather          1 step    (n-1)/n B
+//     small, relayed    log2 n    (n-1)/n B
 //   broadcast           1 step    (n-1) B at the root if B is small, else 2 steps, (n-1)/n B or (for the root) twice
 //   that
+//     small, relayed    log2 n    log2 n x B at the root
 // Sums run in pairs if the number of ranks is a power of two, else in rank order (reduce_in_pairs()): whichever way an
 // operation goes, the bits are the same.
 // Every operation also sends a header of 32 bytes to each peer, in front of the first data.
@@ -82,7 +86,7 @@ class NetTier final : public Tier {
   /// The reduction goes in a 16-bit format.
   bool coded(const Op& op, const Reduction& reduction) const;
 
-  // By way of others (net_relay.cpp).
+  // By way of others (net_relay.cpp): where relays().
 
   bool relays() const { return settings_.relay && size() > 2; }
   bool power_of_two() const { return (size() & (size() - 1)) == 0; }

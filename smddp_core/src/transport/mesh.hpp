@@ -25,7 +25,7 @@ class Mesh final : public Wire {
 
   /// @param streams connected non-blocking sockets by rank, the same number for every peer and the same order on both
   /// ends. @param control outlives the mesh. @param local_ranks ranks on this host: if
-  /// they have a core each, a rank looks for data for some 50 us before it sleeps.
+  /// they have a core each, a rank looks for data for some 50 us before it sleeps, unless it comes slowly.
   Mesh(std::vector<Peers> streams, Control& control, int local_ranks);
 
   void send(int peer, const void* data, std::size_t bytes, Done done = {}) override;
