@@ -173,12 +173,17 @@ def _ratios_table(cells: list[Cell]) -> str:
                 _number(cell.ratio("openmpi")),
                 by_best,
                 by_program,
-                _number(cell.fraction_of_bound()),
+                _of_bound(cell),
                 _number(cell.cpu_ratio("gloo")),
                 rounds,
             ]
         )
     return markdown(rows)
+
+
+def _of_bound(cell: Cell) -> str:
+    sums = cell.fraction_with_sums()
+    return _number(cell.fraction_of_bound()) + (f" ({_number(sums)} with the sums)" if sums is not None else "")
 
 
 def _claims_table(claims: list[Claim]) -> str:

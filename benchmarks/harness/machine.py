@@ -152,6 +152,14 @@ def bound_seconds(cache: Cache, layout: Layout, operation: str, size: int, link_
     return link_seconds(operation, size, layout.hosts, link_rate)
 
 
+def sum_seconds(cache: Cache, layout: Layout, operation: str, size: int) -> float:
+    """Seconds that adding up takes beside what `bound_seconds` moves. Nothing where it can be done meanwhile: inside a
+    host the bound has it, and links with a limit leave the cores time."""
+    if layout.link != "unshaped" or operation not in ("all_reduce", "reduce_scatter"):
+        return 0.0
+    return memory_seconds(cache, "sum", size, layout.hosts)
+
+
 def busy_share(seconds: float = 0.25) -> float:
     """Share of the machine's CPU time that is in use while we do nothing."""
     before = _cpu_ticks()

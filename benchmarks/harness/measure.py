@@ -160,6 +160,7 @@ class Field:
         result.labels.append(after.label)
         rate = links.bytes_per_second(size)
         result.bound_seconds = machine.bound_seconds(self.place.cache, self.place.layout, operation, size, rate)
+        result.sum_seconds = machine.sum_seconds(self.place.cache, self.place.layout, operation, size)
         return result
 
     def fill(self, cells: list[Cell], effort: Effort, links: Links) -> None:

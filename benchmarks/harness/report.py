@@ -35,6 +35,7 @@ def table(cells: list[Cell]) -> str:
         *peers,
         "bound",
         "of bound",
+        "and sums",
         "best peer/smddp",
         "program/smddp",
         "gloo/smddp",
@@ -52,6 +53,7 @@ def table(cells: list[Cell]) -> str:
             row.append("-" if value is None else duration(value) + ("*" if value == fastest else ""))
         bound = cell.bound()
         row += ["-" if bound is None else duration(bound), _number(cell.fraction_of_bound())]
+        row += [_number(cell.fraction_with_sums())]
         row += [
             _number(cell.ratio(best)) if best else "-",
             _number(cell.ratio(program)) if program else "-",

@@ -30,6 +30,8 @@ class Round:
     seconds: dict[str, float] = field(default_factory=dict)  # Of one operation.
     cpu_seconds: dict[str, float] = field(default_factory=dict)  # Of one operation, over all ranks.
     bound_seconds: float = 0.0
+    # What has to be added up takes so long by itself, where it delays what is moved: cores are the limit of both.
+    sum_seconds: float = 0.0
 
     @property
     def kept(self) -> bool:
@@ -106,6 +108,14 @@ class Cell:
             return None
         return _median(one.bound_seconds / one.seconds[peer] for one in self.used if peer in one.seconds)
 
+    def fraction_with_sums(self) -> float | None:
+        """As `fraction_of_bound`, if what is added up waits for what is moved; None where it need not."""
+        if self.bytes < _BOUND_FROM or not any(one.sum_seconds for one in self.used):
+            return None
+        return _median(
+            (one.bound_seconds + one.sum_seconds) / one.seconds[OURS] for one in self.used if OURS in one.seconds
+        )
+
     def bound(self) -> float | None:
         """Seconds of the bound; None where latency decides."""
         return _median(one.bound_seconds for one in self.used) if self.bytes >= _BOUND_FROM else None
@@ -135,6 +145,7 @@ class Cell:
             "disturbed": self.disturbed,
             "caches": self.labels(),
             "bound_seconds": _short(_median(one.bound_seconds for one in self.used)),
+            "sum_seconds": _short(_median(one.sum_seconds for one in self.used)),
             "median_seconds": {peer: _short(self.seconds(peer)) for peer in self.peers()},
             "median_cpu_seconds": {peer: _short(self.cpu_seconds(peer)) for peer in self.peers()},
             "peer_over_smddp": {peer: _short(self.ratio(peer)) for peer in self.peers() if peer != OURS},
@@ -144,6 +155,7 @@ class Cell:
             "best_program": program,
             "best_program_over_smddp": _short(self.ratio(program)) if program else None,
             "fraction_of_bound": _short(self.fraction_of_bound()),
+            "fraction_with_sums": _short(self.fraction_with_sums()),
             "rounds": [_short_all(asdict(one)) for one in self.rounds],
         }
 

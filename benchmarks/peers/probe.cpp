@@ -6,6 +6,9 @@
 //   all_gather      every rank writes BYTES, reading each rank's part
 //   reduce_scatter  every rank reads its part of all buffers and writes it
 //   broadcast       every rank but one reads the root's buffer and writes its own
+//   sum             what an all-reduce or a reduce-scatter between RANKS hosts adds up, beside what it moves: every
+//   rank
+//                   its part of its buffer and what came from the others, which is in its core's cache
 // It is carried out by 1 .. min(RANKS, cores) threads, with cached and with streaming stores; the fastest counts.
 #include <pthread.h>
 #include <sched.h>
@@ -189,6 +192,7 @@ std::vector<Kernel> kernels() {
 // ranks.
 std::vector<Work> plan(const std::string& operation, std::vector<float*>& full, std::vector<float*>& part,
                        std::size_t count) {
+  constexpr std::size_t kPiece = std::size_t{16} << 10U;  // Floats that arrive, and are summed, at a time.
   const std::size_t ranks = full.size();
   const std::size_t share = count / ranks;
   std::vector<Work> works;
@@ -203,6 +207,12 @@ std::vector<Work> plan(const std::string& operation, std::vector<float*>& full, 
       for (const float* source : full) work.sources.push_back(source + rank * share);
       works.push_back(work);
     }
+    if (operation == "sum")
+      for (std::size_t at = 0; at < share; at += kPiece) {
+        Work work{{full[rank] + rank * share + at}, full[rank] + rank * share + at, std::min(kPiece, share - at)};
+        work.sources.insert(work.sources.end(), ranks - 1, part[rank]);
+        works.push_back(work);
+      }
   }
   return works;
 }

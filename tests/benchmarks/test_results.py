@@ -39,6 +39,14 @@ def test_a_cell_survives_its_json() -> None:
     assert (summary["best_peer"], summary["best_peer_over_smddp"], summary["fraction_of_bound"]) == ("mpich", 1.5, 0.5)
 
 
+def test_where_cores_move_and_add_both_are_the_bound() -> None:
+    one = a_round({"smddp": 1.0})
+    one.sum_seconds = 0.25
+    cell = Cell("2x1@unshaped", "all_reduce", MIB, [one])
+    assert (cell.fraction_of_bound(), cell.fraction_with_sums()) == (0.5, 0.75)
+    assert Cell("1x2", "all_reduce", MIB, [a_round({"smddp": 1.0})]).fraction_with_sums() is None
+
+
 def test_a_library_counts_as_it_is_called() -> None:
     seconds = {"smddp": 4.0, "gloo": 9.0, "mpich": 1.0, "intelmpi": 2.0, "intelmpi-torch": 5.0, "mpich-torch": 6.0}
     cell = Cell("1x2", "all_reduce", MIB, [a_round(seconds)])
