@@ -350,6 +350,7 @@ class Bootstrap {
   NetSettings net_settings(bool crowded) const {
     NetSettings settings;
     settings.block_bytes = env_.net_block_bytes;
+    settings.shard_bytes = env_.net_shard_bytes;
     settings.piece_bytes = env_.net_piece_bytes;
     settings.one_shot_bytes = env_.net_one_shot_bytes;
     settings.try_bytes = env_.net_try_bytes;

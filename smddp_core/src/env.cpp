@@ -176,6 +176,8 @@ const Row kRows[] = {
      write_number<&Env::one_shot_bytes>},
     {"SMDDP_NET_BLOCK_BYTES", Scope::group, "a whole number from 4096 to 2^44", read_size<&Env::net_block_bytes, 4096>,
      write_number<&Env::net_block_bytes>},
+    {"SMDDP_NET_SHARD_BYTES", Scope::group, "a whole number from 4096 to 2^44", read_size<&Env::net_shard_bytes, 4096>,
+     write_number<&Env::net_shard_bytes>},
     {"SMDDP_CPUS", Scope::process, "a list of cores, such as 0-3,8", read_cpus,
      [](const Env& env) { return env.cpus; }},
     {"SMDDP_NET_PIECE_BYTES", Scope::group, "a whole number from 4096 to 2^44", read_size<&Env::net_piece_bytes, 4096>,

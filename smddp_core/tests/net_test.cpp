@@ -34,10 +34,13 @@ struct Cut {
   int streams;
   std::size_t socket_buffer;
   When relay = When::never;
+  std::size_t shard = 0;  // 0: a block may be one
 };
 
 const Cut kCuts[] = {
-    {"default", std::size_t{4} << 20, std::size_t{256} << 10, 16384, 4096, 1, 0},
+    {"default", std::size_t{4} << 20, std::size_t{256} << 10, 16384, 4096, 1, 0, When::never, std::size_t{256} << 10},
+    {"largeBlocks", std::size_t{4} << 20, std::size_t{256} << 10, 16384, 4096, 1, 0},
+    {"smallShards", std::size_t{4} << 20, std::size_t{256} << 10, 0, 1, 1, 0, When::never, 4096},
     {"onePiece", 8192, 1 << 20, 0, 1, 1, 0},
     {"manyPieces", 65536, 4096, 0, 1, 1, 0},
     {"oneServer", 16384, 4096, 0, 1 << 20, 1, 0},
@@ -53,6 +56,7 @@ const Cut kCuts[] = {
 
 void apply(const Cut& cut, CommunicatorOptions& options) {
   options.env.net_block_bytes = cut.block;
+  options.env.net_shard_bytes = cut.shard ? cut.shard : cut.block;
   options.env.net_piece_bytes = cut.piece;
   options.env.net_one_shot_bytes = cut.one_shot;
   options.env.min_shard_bytes = cut.min_shard;

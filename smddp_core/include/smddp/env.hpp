@@ -70,9 +70,13 @@ struct Env {
   /// waits. Default 32 KiB; bounded by the chunk.
   std::size_t one_shot_bytes = std::size_t{32} << 10;
 
-  /// SMDDP_NET_BLOCK_BYTES [group]: a message is exchanged between hosts in blocks of this size, which bounds the
-  /// memory taken for incoming shards (three blocks). Default 4 MiB.
+  /// SMDDP_NET_BLOCK_BYTES [group]: a message is exchanged between hosts in blocks of at most this size, which bounds
+  /// the memory taken for incoming shards (three blocks, 6 MiB if that is more). Default 4 MiB.
   std::size_t net_block_bytes = std::size_t{4} << 20;
+
+  /// SMDDP_NET_SHARD_BYTES [group]: of a block that is summed, each rank sums at most this much: blocks are no larger
+  /// than this times the ranks between which it goes. Default 256 KiB, so that a few blocks stay in the caches.
+  std::size_t net_shard_bytes = std::size_t{256} << 10;
 
   /// SMDDP_CPUS: cores that the communication threads of this process run on, such as `6-7,14`. Default: any; through
   /// torch, those that training does not need, if the process may use more.

@@ -35,11 +35,16 @@ MutableBlock run_of(const MutableBlock& block, std::size_t at, std::size_t step)
 }  // namespace
 
 Hierarchy::Hierarchy(const Topology& topology, std::unique_ptr<Tier> local, std::unique_ptr<NetTier> rail)
-    : topology_(topology), local_(std::move(local)), rail_(std::move(rail)), partials_(ReducePipe::kDepth) {}
+    : topology_(topology), local_(std::move(local)), rail_(std::move(rail)), partials_(kAhead + 1) {}
 
 std::size_t Hierarchy::step_of(std::size_t bytes) const {
   const std::size_t wanted = std::max(bytes / kBlocks, kSmallestBlock);
   return std::min(wanted, rail_->settings().block_bytes);
+}
+
+std::size_t Hierarchy::summed_step_of(std::size_t bytes) const {
+  const auto rails = static_cast<std::size_t>(topology_.local_size());
+  return std::min(step_of(bytes), rails * rail_->settings().summed_block(rail_->size()));
 }
 
 // When the rail's barrier ends, every host's rank on it has left its host's barrier: all ranks have arrived.
@@ -108,7 +113,7 @@ void Hierarchy::reduce_scatter(const Op& op, const std::vector<Block>& blocks, v
   const std::size_t width = size_of(inside.out);
   const auto hosts = static_cast<std::size_t>(topology_.host_count());
   const std::size_t count = blocks[0].count;
-  const std::size_t step = std::max<std::size_t>(step_of(count * width * hosts) / width / hosts, 1);
+  const std::size_t step = std::max<std::size_t>(summed_step_of(count * width * hosts) / width / hosts, 1);
   ReducePipe pipe = rail_->start_reduction(op, outer(reduction), count * hosts);
   std::size_t turn = 0;
   std::size_t at = 0;
@@ -150,7 +155,7 @@ void Hierarchy::all_reduce(const Op& op, const void* in, void* out, std::size_t 
   const std::size_t in_width = size_of(reduction.in);
   const std::size_t out_width = size_of(reduction.out);
   const std::size_t step =
-      std::max<std::size_t>(step_of(wide) / size_of(accumulator_of(reduction.in, reduction.op)), 1);
+      std::max<std::size_t>(summed_step_of(wide) / size_of(accumulator_of(reduction.in, reduction.op)), 1);
   std::size_t mine = 0;
   const int locals = topology_.local_size();
   for (std::size_t at = 0; at < count; at += step)

@@ -38,9 +38,11 @@ class Hierarchy final : public Tier {
  private:
   /// Blocks that are summed in the host before the first one's results are waited for.
   static constexpr std::size_t kAhead = 2;
-  static_assert(kAhead < ReducePipe::kDepth, "a block is gathered before its memory is needed again");
+  static_assert(kAhead < ReducePipe::kLeastDepth, "a block is gathered before its memory is needed again");
 
+  /// Bytes of a block of a message of `bytes`, which is moved or summed.
   std::size_t step_of(std::size_t bytes) const;
+  std::size_t summed_step_of(std::size_t bytes) const;
   void all_reduce_small(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction);
   void reduce_block(const Op& op, ReducePipe& pipe, std::size_t turn, const std::byte* in, std::byte* out,
                     std::size_t count, const Reduction& reduction);

@@ -186,7 +186,7 @@ ReducePipe NetTier::start_reduction(const Op& op, const Reduction& reduction, st
   return ReducePipe(wire_, members_, me_, op, reduction, total, settings_, memory_);
 }
 
-// `blocks` in steps, so that those of all ranks together are one exchange of at most block_bytes.
+// `blocks` in steps, so that those of all ranks together are one exchange.
 void NetTier::reduce_scatter(const Op& op, const std::vector<Block>& blocks, void* out, const Reduction& reduction) {
   const std::size_t width = size_of(reduction.in);
   std::size_t longest = 0;
@@ -197,7 +197,7 @@ void NetTier::reduce_scatter(const Op& op, const std::vector<Block>& blocks, voi
   }
   if (can_double(reduction) && total * width <= kRelayBytes && !coded(op, reduction))
     return halve(op, blocks, out, reduction);
-  const std::size_t step = std::max<std::size_t>(settings_.block_bytes / width / blocks.size(), 1);
+  const std::size_t step = std::max<std::size_t>(settings_.summed_block(size()) / width / blocks.size(), 1);
   ReducePipe pipe = start_reduction(op, reduction, total);
   for (std::size_t at = 0; at < longest; at += step) {
     std::vector<Block> pieces;
@@ -292,7 +292,7 @@ void NetTier::try_all_reduce(Trial& trial, const Op& op, const void* in, void* o
 
 // In place is safe: the result of shard i comes back only after rank i has received this rank's input of it.
 void NetTier::two_steps(const Op& op, const void* in, void* out, std::size_t count, const Reduction& reduction) {
-  const std::size_t step = std::max<std::size_t>(settings_.block_bytes / size_of(reduction.in), 1);
+  const std::size_t step = std::max<std::size_t>(settings_.summed_block(size()) / size_of(reduction.in), 1);
   ReducePipe pipe = start_reduction(op, reduction, count);
   for (std::size_t at = 0; at < count; at += step)
     pipe.all_reduce(bytes_at(in, at * size_of(reduction.in)), bytes_at(out, at * size_of(reduction.out)),

@@ -2,6 +2,8 @@
 // group's own types or in a 16-bit format on the wire.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <vector>
 
 #include "collective/exchange.hpp"
@@ -15,6 +17,7 @@ namespace smddp {
 /// How messages are cut and coded between hosts; equal on all ranks. See Env for the meaning of each.
 struct NetSettings {
   std::size_t block_bytes = std::size_t{4} << 20;
+  std::size_t shard_bytes = std::size_t{256} << 10;
   std::size_t piece_bytes = std::size_t{256} << 10;
   std::size_t one_shot_bytes = std::size_t{16} << 10;
   std::size_t try_bytes = std::size_t{1} << 20;
@@ -22,6 +25,11 @@ struct NetSettings {
   std::size_t min_shard_bytes = 4096;
   DType wire = DType::f32;
   std::size_t wire_min_bytes = std::size_t{64} << 10;
+
+  /// Bytes of a block that is summed by `ranks` ranks.
+  std::size_t summed_block(int ranks) const {
+    return std::min(block_bytes, shard_bytes * static_cast<std::size_t>(ranks));
+  }
 };
 
 /// Memory of a pipe, kept from one operation to the next.
@@ -32,8 +40,8 @@ struct PipeMemory {
 
 class ReducePipe {
  public:
-  /// Blocks that may be under way: push() waits until the one that came so many before is finished.
-  static constexpr std::size_t kDepth = 3;
+  /// So many blocks may be under way at least: see depth_.
+  static constexpr std::size_t kLeastDepth = 3;
 
   /// Posts nothing yet. @param op its header says whether all_reduce() or reduce_scatter() will be called. @param
   /// members see Exchange. @param total elements this rank will push in all.
@@ -78,6 +86,8 @@ class ReducePipe {
   const NetSettings& settings_;
   PipeMemory& memory_;
   const DType wire_type_;
+  // Blocks that may be under way: push() waits until the one that came so many before is finished.
+  const std::size_t depth_;
   Exchange exchange_;
   std::vector<Decode> decodes_;  // by block
   std::size_t finished_ = 0;

@@ -43,8 +43,8 @@ TUNABLES = (
         several_ranks_a_host=True,
     ),
     Tunable(
-        "SMDDP_NET_BLOCK_BYTES",
-        _numbers(MIB, 4 * MIB, 8 * MIB, 16 * MIB),
+        "SMDDP_NET_SHARD_BYTES",
+        _numbers(128 * KIB, 256 * KIB, 512 * KIB, MIB),
         (MIB, 16 * MIB, 64 * MIB),
         several_hosts=True,
     ),
