@@ -6,9 +6,8 @@
 //   all_gather      every rank writes BYTES, reading each rank's part
 //   reduce_scatter  every rank reads its part of all buffers and writes it
 //   broadcast       every rank but one reads the root's buffer and writes its own
-//   sum             what an all-reduce or a reduce-scatter between RANKS hosts adds up, beside what it moves: every
-//   rank
-//                   its part of its buffer and what came from the others, which is in its core's cache
+//   sum             what RANKS hosts add up, beside what they move: each its part of its buffer, and what came from the
+//                   others, which is in its core's cache
 // It is carried out by 1 .. min(RANKS, cores) threads, with cached and with streaming stores; the fastest counts.
 #include <pthread.h>
 #include <sched.h>
