@@ -109,7 +109,7 @@ std::size_t bytes_of(std::size_t count, std::size_t each, int ranks, const char*
 }
 
 Part part_of(std::size_t count, int parts, int index) {
-  constexpr std::size_t unit = 16;
+  constexpr std::size_t unit = kPartUnit;
   const std::size_t units = (count + unit - 1) / unit;
   const auto n = static_cast<std::size_t>(parts);
   const auto i = static_cast<std::size_t>(index);

@@ -1,6 +1,8 @@
 // Mailboxes of each two ranks of a host: who writes them when, and that results are what they are without.
 #include <gtest/gtest.h>
 
+#include <complex>
+#include <cstdint>
 #include <random>
 #include <set>
 #include <thread>
@@ -20,7 +22,7 @@ TEST(Mailboxes, EveryTwoRanksHaveTheirOwn) {
     for (int to = 0; to < kRanks; ++to)
       if (from != to) begins.insert(arena.mailbox(from, to));
   EXPECT_EQ(begins.size(), std::size_t{kRanks * (kRanks - 1)});
-  EXPECT_GE(arena.mailbox_bytes(), 65536U / 2 / kRanks - 64);
+  EXPECT_GE(arena.mailbox_bytes(), 65536U / 2 / kRanks - 256);
   const std::byte* last = nullptr;
   for (const std::byte* begin : begins) {
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(begin) % 64, 0U);
@@ -103,6 +105,52 @@ TEST(Mailboxes, OperationsOfAllKindsFollowOneAnother) {
         }
       },
       always_mailboxes);
+}
+
+// Messages that fill a round and that do not, of every width: no part is larger than the mailbox that it goes through.
+TEST(Mailboxes, HoldTheLargestPartOfEveryType) {
+  for (const int ranks : {3, 5, 6})
+    run_ranks(
+        std::vector<std::string>(static_cast<std::size_t>(ranks), "a"),
+        [ranks](Communicator& group, int rank) {
+          const auto check = [&](auto zero, DType type) {
+            using T = decltype(zero);
+            for (const std::size_t bytes : {8192, 16384, 50000, 400000}) {
+              std::vector<T> data(bytes / sizeof(T));
+              const auto at = [](std::size_t i) { return static_cast<int>(i % 13); };
+              for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<T>(at(i) + rank);
+              group.all_reduce(data.data(), data.data(), data.size(), type, ReduceOp::sum, kTimeout);
+              for (std::size_t i = 0; i < data.size(); ++i)
+                ASSERT_EQ(data[i], static_cast<T>(at(i) * ranks + ranks * (ranks - 1) / 2))
+                    << ranks << " ranks, " << name_of(type) << ", " << bytes << " bytes, element " << i;
+            }
+          };
+          check(std::int8_t{}, DType::i8);
+          check(std::int16_t{}, DType::i16);
+          check(float{}, DType::f32);
+          check(double{}, DType::f64);
+          check(std::int64_t{}, DType::i64);
+          check(std::complex<double>{}, DType::c128);
+        },
+        [](CommunicatorOptions& options) {
+          always_mailboxes(options);
+          options.env.shm_chunk_bytes = 16384;
+        });
+}
+
+// Endless, if they were used.
+TEST(Mailboxes, AreNotUsedWhereTheyHoldNothing) {
+  run_ranks(
+      std::vector<std::string>(9, "a"),
+      [](Communicator& group, int rank) {
+        std::vector<float> data(1000, static_cast<float>(rank));
+        group.all_reduce(data.data(), data.data(), data.size(), DType::f32, ReduceOp::sum, kTimeout);
+        ASSERT_EQ(data[999], 36.0F);
+      },
+      [](CommunicatorOptions& options) {
+        options.env.shm_mailboxes = When::always;
+        options.env.shm_chunk_bytes = 4096;
+      });
 }
 
 std::string chosen_with(When mailboxes, std::size_t chunk_bytes) {

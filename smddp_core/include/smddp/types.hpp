@@ -93,8 +93,13 @@ struct Part {
   std::size_t count = 0;
 };
 
-/// Cuts `count` elements into `parts` runs, equal up to one unit of 16 elements (a cache line of f32, so that ranks
-/// do not write to one line), the last ones possibly empty. Returns run `index`.
+/// A cache line of f32, in elements.
+constexpr std::size_t kPartUnit = 16;
+/// Bytes of an element of the widest types.
+constexpr std::size_t kWidest = 16;
+
+/// Cuts `count` elements into `parts` runs, equal up to one unit of kPartUnit elements (so that ranks do not write to
+/// one line), the last ones possibly empty. Returns run `index`.
 Part part_of(std::size_t count, int parts, int index);
 
 }  // namespace smddp

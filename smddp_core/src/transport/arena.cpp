@@ -258,8 +258,11 @@ std::byte* Arena::slot(int local_rank, const Round& round) {
          round.unit * unit_bytes_;
 }
 
+// A whole number of part_of()'s units, of whatever type: else the larger parts of a full round would be a line longer
+// than a mailbox.
 std::size_t Arena::mailbox_bytes() const {
-  return mailboxes_of_a_rank(layout_.chunk_bytes) / static_cast<std::size_t>(size()) / 64 * 64;
+  constexpr std::size_t unit = kPartUnit * kWidest;
+  return mailboxes_of_a_rank(layout_.chunk_bytes) / static_cast<std::size_t>(size()) / unit * unit;
 }
 
 std::byte* Arena::mailbox(int from, int to) {
