@@ -18,6 +18,10 @@ from rank_jobs import INSIDE, run_ranks
 # after 100,000, 11.1 after 200,000). A leak of one tensor in ten operations exceeds it.
 SLACK_KIB = 32 << 10
 
+# How much of a message goes at a time (SMDDP_SHM_CHUNK_BYTES): what the machine's caches say, as much as a large one of
+# the soak, or little, so that most take several rounds.
+CHUNKS = (0, 200_000, 50_000, 16_384)
+
 # Hosts, and how messages go inside a host.
 LAYOUTS = (("aaaa", "slots"), ("aaaa", "mailboxes"), ("aaaa", "direct"), ("aabb", "mailboxes"))
 
@@ -28,10 +32,12 @@ def soak(hosts: str, operations: int, seed: int, limit: float, inside: str) -> d
     Raises:
         AssertionError: a result was wrong, a rank failed or hung, or something was left over.
     """
-    results = run_ranks("soak", len(hosts), str(seed), str(operations), hosts=hosts, env=INSIDE[inside], limit=limit)
+    chunk = random.Random(f"{seed} {hosts} {inside}").choice(CHUNKS)
+    env = {**INSIDE[inside], "SMDDP_SHM_CHUNK_BYTES": str(chunk)}
+    results = run_ranks("soak", len(hosts), str(seed), str(operations), hosts=hosts, env=env, limit=limit)
     for result in results:
         before, after = result.report["before"], result.report["after"]
-        where = f"seed {seed}, hosts {hosts}, rank {result.rank}: {before} -> {after}"
+        where = f"seed {seed}, hosts {hosts}, chunks of {chunk}, rank {result.rank}: {before} -> {after}"
         for name in ("threads", "files", "shared_mappings"):
             assert after[name] <= before[name], f"{name} grew: {where}"
         assert after["kib"] - before["kib"] < SLACK_KIB, f"memory grew: {where}"
@@ -39,6 +45,7 @@ def soak(hosts: str, operations: int, seed: int, limit: float, inside: str) -> d
     return {
         "hosts": hosts,
         "inside": inside,
+        "chunk_bytes": chunk,
         "operations": operations,
         "seed": seed,
         "groups": first["groups"],
