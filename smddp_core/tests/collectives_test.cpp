@@ -1,13 +1,13 @@
 // Every operation over every path, type, size and placement, against results computed on one thread.
 #include <gtest/gtest.h>
 
-#include <complex>
-#include <cstring>
-#include <numeric>
-#include <tuple>
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
 
-#include "half_types.hpp"
-#include "kernel/reduce.hpp"
+#include "patterns.hpp"
 #include "ranks.hpp"
 
 namespace smddp::testing {
@@ -55,64 +55,10 @@ const Case kCases[] = {
     {"fabricSockets3", {"a", "b", "c"}, false, Path::flat, "sockets"},
 };
 
-using Buffer = std::vector<unsigned char>;  // compared by memcmp, as vectors of std::byte are not
-
-// Small whole numbers: every order of summation gives the same bits, so that all paths have one expected result.
-Buffer pattern(DType type, std::size_t count, int seed) {
-  Buffer buffer(count * size_of(type));
-  for (std::size_t i = 0; i < count; ++i) {
-    const int value = static_cast<int>((i * 7 + static_cast<std::size_t>(seed) * 13) % 5) + 1;
-    const auto put = [&](auto typed) { std::memcpy(buffer.data() + i * sizeof(typed), &typed, sizeof(typed)); };
-    switch (type) {
-      case DType::f32:
-        put(static_cast<float>(value));
-        break;
-      case DType::f64:
-        put(static_cast<double>(value));
-        break;
-      case DType::f16:
-        put(f16_of(static_cast<float>(value)));
-        break;
-      case DType::bf16:
-        put(bf16_of(static_cast<float>(value)));
-        break;
-      case DType::u8:
-      case DType::i8:
-      case DType::bytes:
-        put(static_cast<std::int8_t>(value));
-        break;
-      case DType::i16:
-        put(static_cast<std::int16_t>(value));
-        break;
-      case DType::i32:
-        put(static_cast<std::int32_t>(value));
-        break;
-      case DType::c64:
-        put(std::complex<float>(static_cast<float>(value), 1.F));
-        break;
-      case DType::c128:
-        put(std::complex<double>(value, -2.));
-        break;
-      case DType::i128:
-        break;  // never a caller's
-      case DType::i64:
-        put(static_cast<std::int64_t>(value));
-        break;
-    }
-  }
-  return buffer;
-}
-
 Buffer expected_sum(DType type, std::size_t count, int size, ReduceOp op, int seed_step = 1, int seed = 0) {
-  std::vector<Buffer> inputs;
-  std::vector<const void*> sources;
-  for (int r = 0; r < size; ++r) inputs.push_back(pattern(type, count, r * seed_step + seed));
-  for (const Buffer& input : inputs) sources.push_back(input.data());
-  Buffer result(count * size_of(type));
-  const DType part = component_of(type);
-  reduce_into(result.data(), sources.data(), size, result.size() / size_of(part),
-              {op, part, part, op == ReduceOp::avg ? size : 1});
-  return result;
+  std::vector<int> seeds;
+  for (int r = 0; r < size; ++r) seeds.push_back(r * seed_step + seed);
+  return reduced(type, count, seeds, op);
 }
 
 class Collectives : public ::testing::TestWithParam<Case> {

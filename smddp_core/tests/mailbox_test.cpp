@@ -138,21 +138,6 @@ TEST(Mailboxes, HoldTheLargestPartOfEveryType) {
         });
 }
 
-// Endless, if they were used.
-TEST(Mailboxes, AreNotUsedWhereTheyHoldNothing) {
-  run_ranks(
-      std::vector<std::string>(9, "a"),
-      [](Communicator& group, int rank) {
-        std::vector<float> data(1000, static_cast<float>(rank));
-        group.all_reduce(data.data(), data.data(), data.size(), DType::f32, ReduceOp::sum, kTimeout);
-        ASSERT_EQ(data[999], 36.0F);
-      },
-      [](CommunicatorOptions& options) {
-        options.env.shm_mailboxes = When::always;
-        options.env.shm_chunk_bytes = 4096;
-      });
-}
-
 std::string chosen_with(When mailboxes, std::size_t chunk_bytes) {
   ::testing::internal::CaptureStderr();
   run_ranks(

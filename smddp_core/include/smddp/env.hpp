@@ -118,8 +118,9 @@ struct Env {
   /// tunes them itself, which is best where its limits (net.ipv4.tcp_wmem, tcp_rmem) allow bandwidth times delay.
   std::size_t socket_buffer_bytes = 0;
 
-  /// SMDDP_WIRE_DTYPE [group]: type in which float32 sums and averages travel between hosts: `float32` (default),
-  /// `bfloat16` or `float16`. They are summed in float32 whatever this is. See docs/smddp-algorithms.md for the error.
+  /// SMDDP_WIRE_DTYPE [group]: type in which float32 (and complex64) sums and averages travel between hosts: `float32`
+  /// (default), `bfloat16` or `float16`. They are summed in float32 whatever this is. See docs/smddp-algorithms.md for
+  /// the error.
   DType wire_dtype = DType::f32;
 
   /// SMDDP_WIRE_MIN_BYTES [group]: messages below this size always travel as they are (metrics, norms). Default 64 KiB.

@@ -121,9 +121,8 @@ void HostTier::choose_direct(const Op& op, When wanted) {
 }
 
 void HostTier::choose_mailboxes(When wanted) {
-  const std::size_t least = wanted == When::always ? 1 : kLeastMailbox;
-  mailboxes_ = wanted != When::never && arena_.mailbox_bytes() >= least;
-  mailboxes_always_ = mailboxes_ && wanted == When::always;
+  mailboxes_ = wanted == When::always || (wanted == When::automatic && arena_.mailbox_bytes() >= kLeastMailbox);
+  mailboxes_always_ = wanted == When::always;
   if (wanted == When::never)
     why_mailboxes_ = "no mailboxes (SMDDP_SHM_MAILBOXES=never)";
   else if (!mailboxes_)

@@ -70,7 +70,7 @@ class Soak:
         """Elements: small ones mostly, now and then some megabytes, and none at all."""
         if self.random.random() < 0.02:
             return 0
-        largest = 21 if self.random.random() < 0.002 else 13
+        largest = 21 if self.random.random() < 0.01 else 13
         return int(2 ** self.random.uniform(0, largest))
 
     def settle(self) -> None:
