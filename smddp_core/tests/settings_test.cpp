@@ -27,6 +27,8 @@ constexpr std::uint64_t kGroups = 50;
 constexpr std::uint64_t kGroups = 100;
 #endif
 constexpr int kCalls = 12;
+// Where a group finds out by itself which way is faster, it takes that many turns of the calls to go all ways.
+constexpr int kTurns = 10;
 // Around every buffer, to see what is written beside it.
 constexpr std::size_t kMargin = 64;
 constexpr unsigned char kUntouched = 0xA5;
@@ -114,7 +116,7 @@ struct Call {
   }
 };
 
-Call draw_call(Chance& chance, const Hosts& hosts, const Env& env) {
+Call draw_call(Chance& chance, const Hosts& hosts, const Env& env, std::size_t most_bytes) {
   Call call;
   call.kind = chance.of({OpKind::all_reduce, OpKind::all_reduce, OpKind::all_reduce, OpKind::reduce_scatter,
                          OpKind::reduce_scatter, OpKind::all_gather, OpKind::broadcast, OpKind::barrier});
@@ -129,7 +131,7 @@ Call draw_call(Chance& chance, const Hosts& hosts, const Env& env) {
          (call.op == ReduceOp::avg && component_of(call.type) == DType::f32 && env.wire_dtype != DType::f32));
   const std::size_t unit = chance.of({env.shm_chunk_bytes, env.net_block_bytes, env.net_piece_bytes}) /
                            size_of(call.type) / chance.of<std::size_t>({1, 2, hosts.size()});
-  const std::size_t most = (std::size_t{1} << 20) / size_of(call.type);
+  const std::size_t most = most_bytes / size_of(call.type);
   // Any, or what just fills one of the library's units, or is one more or less.
   call.count = chance.one_in(2) ? std::min(most, unit * chance.upto(1, 4) + chance.upto(0, 2) - 1)
                                 : chance.size(1, most) - (chance.one_in(20) ? 1 : 0);
@@ -244,7 +246,10 @@ std::string problems_of(std::uint64_t seed) {
   CommunicatorOptions drawn;
   draw_settings(chance, drawn.env);
   std::vector<Call> calls;
-  for (int i = 0; i < kCalls; ++i) calls.push_back(draw_call(chance, hosts, drawn.env));
+  const int turns = chance.one_in(4) ? kTurns : 1;
+  const std::size_t most_bytes = std::size_t{turns == 1 ? 1024U : 160U} << 10;
+  for (int i = 0; i < kCalls; ++i) calls.push_back(draw_call(chance, hosts, drawn.env, most_bytes));
+  for (int i = kCalls; i < turns * kCalls; ++i) calls.push_back(calls[static_cast<std::size_t>(i % kCalls)]);
   std::mutex mutex;
   std::string problems;
   const auto note = [&](const std::string& problem) {
