@@ -1,6 +1,6 @@
 // Groups, settings and operations drawn at random, each result against one computed on one thread.
 //
-// SMDDP_TEST_GROUPS says how many groups, SMDDP_TEST_SEED which is the first: one that failed can be had again alone.
+// DRAWN_GROUPS says how many groups, DRAWN_SEED which is the first: one that failed can be had again alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -283,8 +283,8 @@ std::string problems_of(std::uint64_t seed) {
 
 // Among the first is 230, in which mailboxes too short by a line show.
 TEST(Settings, EveryResultIsRightWhateverTheyAre) {
-  const std::uint64_t first = number_from("SMDDP_TEST_SEED", 200);
-  const std::uint64_t groups = number_from("SMDDP_TEST_GROUPS", kGroups);
+  const std::uint64_t first = number_from("DRAWN_SEED", 200);
+  const std::uint64_t groups = number_from("DRAWN_GROUPS", kGroups);
   for (std::uint64_t seed = first; seed < first + groups; ++seed) ASSERT_EQ(problems_of(seed), "");
 }
 
