@@ -92,6 +92,10 @@ old-compilers: venv ## Compile smddp's core with GCC 9 and 10 and test its loops
 soak: smddp ## Run 100,000 random operations on random groups (OPERATIONS=, SEED=)
 	@$(VENV)/python tests/smddp/run_soak.py $(if $(OPERATIONS),--operations $(OPERATIONS)) $(if $(SEED),--seed $(SEED))
 
+.PHONY: faults
+faults: smddp ## Run 200 jobs in which one rank fails somehow (JOBS=, SEED=)
+	@$(VENV)/python tests/smddp/run_faults.py $(if $(JOBS),--jobs $(JOBS)) $(if $(SEED),--seed $(SEED))
+
 .PHONY: bench
 bench: smddp ## Time the collectives beside other libraries briefly (as root: between hosts too)
 	@$(VENV)/python benchmarks/collectives.py --quick

@@ -58,6 +58,9 @@ class Communicator::Impl {
   void awaits(const PeerMessage& message) {
     if (!alone() && birthplace_.here()) links_.control->await(message);
   }
+  void stops_awaiting(const PeerMessage& message) {
+    if (!alone() && birthplace_.here()) links_.control->stop_awaiting(message);
+  }
 
   bool alone() const { return options_.size == 1; }
   int rank() const { return options_.rank; }
@@ -122,6 +125,14 @@ class Communicator::Impl {
     const Awaited awaited = links_.control->awaited();
     return awaited.sequence == sequence_ && !awaited.ranks.empty() ? links_.topology.who(awaited.ranks) : "";
   }
+  void set_waiting_elsewhere(bool waiting) {
+    if (alone() || !birthplace_.here()) return;
+    if (waiting)
+      links_.control->set_awaited(sequence_, {});
+    else
+      links_.control->moved_on();
+  }
+  std::vector<int> silent() { return alone() || !birthplace_.here() ? std::vector<int>() : links_.control->silent(); }
   const std::string& id() const { return links_.id; }
   void leave(const std::string& reason) {
     if (!alone() && birthplace_.here() && !left_.exchange(true)) links_.control->leave(sequence_, reason);
@@ -331,6 +342,8 @@ void Communicator::check_peers(const std::string& title) const { impl_->check_pe
 std::vector<int> Communicator::dead() const { return impl_->dead(); }
 void Communicator::check_others(const std::string& title) const { impl_->check_others(title); }
 void Communicator::check_alive(const std::string& title, bool at_once) const { impl_->check_alive(title, at_once); }
+void Communicator::set_waiting_elsewhere(bool waiting) { impl_->set_waiting_elsewhere(waiting); }
+std::vector<int> Communicator::silent() { return impl_->silent(); }
 std::string Communicator::waiting_for() const { return impl_->waiting_for(); }
 const std::string& Communicator::id() const { return impl_->id(); }
 void Communicator::fail(const Error& cause) { impl_->give_up(cause); }
@@ -339,6 +352,7 @@ void Communicator::set_blocking(bool blocking) { impl_->set_blocking(blocking); 
 std::uint64_t Communicator::issued(const PeerMessage& message) { return impl_->issued(message); }
 void Communicator::issued_from_any() { impl_->issued_from_any(); }
 void Communicator::awaits(const PeerMessage& message) { impl_->awaits(message); }
+void Communicator::stops_awaiting(const PeerMessage& message) { impl_->stops_awaiting(message); }
 std::uint64_t Communicator::began(const std::string& name, int peer, std::uint64_t bytes) {
   DelegatedRecord record;
   record.name = name;

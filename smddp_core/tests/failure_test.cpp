@@ -265,6 +265,52 @@ TEST(Failure, LongCallsOfOthersThatDifferAtTheirEndsAreReported) {
   });
 }
 
+// Looks after the group as a wait in another library does, until `until`.
+void wait_elsewhere(const Communicator& group, const std::atomic<bool>& until) {
+  while (!until) {
+    group.check();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+TEST(Failure, WhoDoesNotAnswerThatItWaitsInAnOperationOfOthersIsFound) {
+  std::atomic<bool> asked{false};
+  run_ranks({"a", "b", "c"}, [&](Communicator& group, int rank) {
+    const DelegatedCall gather{OpKind::gather, "gather (Float, 40 bytes)", {}, {}};
+    agree(group, gather);
+    if (rank < 2) group.set_waiting_elsewhere(true);
+    if (rank == 0) {
+      EXPECT_EQ(group.silent(), std::vector<int>{2});
+      asked = true;
+    }
+    if (rank == 1) wait_elsewhere(group, asked);
+    group.set_waiting_elsewhere(false);
+    while (!asked) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    agree(group, gather);
+  });
+}
+
+// Rank 0 waits for rank 1, which waits for a message from rank 2.
+TEST(Failure, WhoWaitsForAMessageIsNotTheCause) {
+  std::atomic<bool> told{false};
+  run_ranks({"a", "b", "c"}, [&](Communicator& group, int rank) {
+    const PeerMessage message{false, 2, 0, 4, "Float", 0};
+    if (rank == 0) {
+      const std::string text = message_of<TimeoutError>([&] { group.barrier(std::chrono::milliseconds(500)); });
+      expect_contains(text, "waiting for rank 2");
+      EXPECT_EQ(text.find("waiting for rank 1"), std::string::npos) << text;
+      told = true;
+    }
+    if (rank == 1) {
+      group.awaits(message);
+      // Rank 0's error ends it, or that rank 0 has raised it.
+      message_of<TimeoutError>([&] { wait_elsewhere(group, told); });
+      group.stops_awaiting(message);
+    }
+    while (!told) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  });
+}
+
 TEST(Failure, BytesThatDoNotMatchAreReported) {
   const auto calls = [](int rank, std::uint64_t odd) {
     DelegatedCall call{OpKind::all_to_all, "all_to_all (Float)", {}, {}};

@@ -137,7 +137,8 @@ Backend::~Backend() {
 void Backend::stop_all(const std::string& reason) {
   const GilRelease release;
   const std::lock_guard<std::mutex> lock(live().mutex);
-  for (Backend* backend : live().backends) backend->stop(reason);
+  const std::string told = reason.empty() ? failure_known_here() : reason;
+  for (Backend* backend : live().backends) backend->stop(told);
 }
 
 // The ranks of a new group are not connected yet, but many are in an earlier one.
@@ -169,7 +170,21 @@ void Backend::refuse_after_fork(const char* operation) const {
 std::string Backend::why_it_leaves() const {
   if (!birthplace_.here() || shut_down_) return "";
   const std::string handling = interpreter_.handling();
-  return handling.empty() ? "" : "it left" + handling;
+  if (!handling.empty()) return "it left" + handling;
+  const std::lock_guard<std::mutex> lock(live().mutex);
+  return failure_known_here();
+}
+
+// A script that catches the error of one group and ends: ranks that wait for it in another one see it leave.
+std::string Backend::failure_known_here() {
+  for (const Backend* backend : live().backends) {
+    try {
+      if (backend->communicator_->failed()) backend->communicator_->check();
+    } catch (const Error& error) {
+      return "it left after group " + backend->group_options_.name + " had failed: " + without_name(error.what());
+    }
+  }
+  return "";
 }
 
 void Backend::stop(const std::string& reason) {

@@ -236,6 +236,8 @@ class Backend final : public BackendBase {
   [[noreturn]] void fail_set_up(const std::string& text);
   void stop(const std::string& reason);
   std::string why_it_leaves() const;
+  /// "it left after group 3 had failed: ..." for one of the process's groups that has, else "". With live().mutex held.
+  static std::string failure_known_here();
   /// @throws UsageError in the child of a fork, where neither threads nor connections are this process's.
   void refuse_after_fork(const char* operation) const;
   c10::intrusive_ptr<BackendBase> other_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,

@@ -10,19 +10,21 @@ namespace smddp::torch_binding {
 namespace {
 
 // The fallback notices a closed connection at about the time the control plane does; give that one as long to say why.
-constexpr std::chrono::milliseconds kCausePatience{500};
+// Longer than Communicator::silent() may take where a rank has timed out: it then closes its connections.
+constexpr std::chrono::milliseconds kCausePatience{1500};
 
 bool has(const std::string& text, const char* words) { return text.find(words) != std::string::npos; }
 
-// The second is what gloo says of all other operations once one has timed out.
-bool timed_out(const std::string& text) { return has(text, "imed out") || has(text, "timeout caused pair closure"); }
+// What gloo says of all other operations once one has timed out.
+bool followed_timeout(const std::string& text) { return has(text, "timeout caused pair closure"); }
+bool timed_out(const std::string& text) { return has(text, "imed out") || followed_timeout(text); }
 
 bool of_transport(const std::string& text) {
   return has(text, "gloo/transport") || has(text, "Connection") || timed_out(text);
 }
 
-void raise_cause(const Delegated& operation, const Communicator& communicator, bool in_time) {
-  const auto until = std::chrono::steady_clock::now() + kCausePatience;
+void raise_cause(const Delegated& operation, const Communicator& communicator, bool in_time, bool patiently) {
+  const auto until = std::chrono::steady_clock::now() + (patiently ? kCausePatience : std::chrono::milliseconds(0));
   do {
     communicator.check_alive(operation.name, in_time);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -33,8 +35,12 @@ void raise_cause(const Delegated& operation, const Communicator& communicator, b
 
 [[noreturn]] void end_group(const std::string& text, const Delegated& operation, Communicator& communicator) {
   const bool in_time = !timed_out(text);
+  std::vector<int> missing;
+  if (operation.peer >= 0) missing.push_back(operation.peer);
   try {
-    raise_cause(operation, communicator, in_time);
+    // Who has run out of time itself says so at once: those that wait for it would take it for the cause.
+    raise_cause(operation, communicator, in_time, in_time || followed_timeout(text));
+    if (!in_time && missing.empty()) missing = communicator.silent();
   } catch (const Error& cause) {
     communicator.fail(cause);
   }
@@ -45,7 +51,6 @@ void raise_cause(const Delegated& operation, const Communicator& communicator, b
     communicator.fail(error);
   }
   if (in_time) communicator.fail(Error(ErrorKind::system, operation.name + ": " + plain_text(text)));
-  const std::vector<int> missing = operation.peer >= 0 ? std::vector<int>{operation.peer} : std::vector<int>();
   const std::string who = missing.empty() ? "a rank" : communicator.topology().who(missing);
   TimeoutError error(operation.name + ": Timed out waiting for " + who + " (gloo: " + plain_text(text) + ")");
   error.set_ranks(missing);

@@ -56,16 +56,18 @@ bool wait_watched(WorkBase& work, const Delegated& operation, Communicator& comm
 }  // namespace
 
 void wait_for_all(WorkBase& work, const Delegated& operation, Communicator& communicator) {
+  communicator.set_waiting_elsewhere(true);
   try {
     if (!has_future(work)) {
       wait_watched(work, operation, communicator, false, kNoTimeout);
-      return;
+    } else {
+      if (!work.isCompleted()) wait_or_fail(work, operation, communicator);
+      work.wait();
     }
-    if (!work.isCompleted()) wait_or_fail(work, operation, communicator);
-    work.wait();
   } catch (...) {
     rethrow_as_ours(std::current_exception(), operation, communicator);
   }
+  communicator.set_waiting_elsewhere(false);
 }
 
 DelegatedWork::DelegatedWork(int rank, c10d::OpType op, const char* title, const std::vector<at::Tensor>& inputs,

@@ -60,7 +60,10 @@ class P2pWatcher {
   static void look_at(P2pWatch& watch) {
     if (watch.aborted_) return;
     try {
-      if (++watch.looks_ == kLooksBeforeTelling) watch.communicator_.awaits(watch.message_);
+      if (++watch.looks_ == kLooksBeforeTelling) {
+        watch.communicator_.awaits(watch.message_);
+        watch.told_ = true;
+      }
       watch.communicator_.check_alive(watch.title_);
       if (watch.any_) watch.communicator_.check_others(watch.title_);
     } catch (const Error&) {
@@ -88,7 +91,10 @@ P2pWatch::P2pWatch(WorkBase& work, Communicator& communicator, std::string title
   P2pWatcher::instance().add(this);
 }
 
-P2pWatch::~P2pWatch() { P2pWatcher::instance().remove(this); }
+P2pWatch::~P2pWatch() {
+  P2pWatcher::instance().remove(this);
+  if (told_) communicator_.stops_awaiting(message_);
+}
 
 bool P2pWatch::aborted() const { return P2pWatcher::instance().aborted(*this); }
 

@@ -32,6 +32,7 @@ class P2pWatch {
   const PeerMessage message_;
   const bool any_;
   int looks_ = 0;         // under the watcher's lock
+  bool told_ = false;     // likewise
   bool aborted_ = false;  // under the watcher's lock
 };
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
 import pytest
@@ -71,6 +72,12 @@ def test_so_they_do_where_it_ends_its_groups_itself(case: str, said: str, hosts:
 def test_so_they_do_where_multiprocessing_started_it() -> None:
     message = str(run_ranks("spawned", 1)[0].report["message"])
     assert message.endswith("closed its connection (its process ended with KeyError: 'a column')")
+
+
+@pytest.mark.parametrize("hosts", ["aaa", "abc"])
+def test_so_they_do_where_it_caught_the_error_of_another_group(hosts: str) -> None:
+    message = messages("caught_elsewhere", hosts)[0]
+    assert re.search(r"closed its connection \(it left after group \S+ had failed: .*different operations", message)
 
 
 @pytest.mark.parametrize("hosts", ["aaa", "aabb"])

@@ -121,6 +121,8 @@ class Communicator {
   void issued_from_any();
   /// This rank has waited for some time for a message that it issued: tells its peer, which compares. Any thread.
   void awaits(const PeerMessage& message);
+  /// It does no longer.
+  void stops_awaiting(const PeerMessage& message);
 
   /// Somebody was blocked this long until an operation of this kind was done: counted as exposed. Any thread.
   void add_exposed(OpKind kind, std::chrono::nanoseconds time);
@@ -142,6 +144,14 @@ class Communicator {
   /// Throws a PeerError when every other rank is gone, also in good order: for one that waits for any of them. Any
   /// thread.
   void check_others(const std::string& title) const;
+
+  /// While this rank waits in an operation of the other library's that all ranks take part in, it answers others that
+  /// it does. Any thread.
+  void set_waiting_elsewhere(bool waiting);
+  /// For such an operation that took too long: the ranks that do not answer so, as far as this one is connected to
+  /// them. Takes a moment. @throws what ended the group, if another rank knows more. Not while this thread is in an
+  /// operation of ours.
+  std::vector<int> silent();
 
   /// The ranks that the operation of ours under way has been waiting for, with their hosts; "" for none. Any thread.
   std::string waiting_for() const;

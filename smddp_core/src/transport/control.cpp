@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <set>
 #include <utility>
 
 namespace smddp {
@@ -99,12 +98,7 @@ void Control::take(Peer& peer, const Notice& notice) {
       record(notice.kind, notice.text);
       break;
     case Notice::Type::query:
-      if (waiting_) {
-        Notice answer;
-        answer.type = Notice::Type::answer;
-        answer.awaited = awaited_;
-        send(peer, answer);
-      }
+      answer(peer);
       break;
     case Notice::Type::answer:
       peer.answer = notice.awaited;
@@ -117,6 +111,15 @@ void Control::take(Peer& peer, const Notice& notice) {
       take_message(notice);
       break;
   }
+}
+
+// Who waits for nobody has no answer: others wait for it.
+void Control::answer(Peer& peer) {
+  if (!waiting_ && awaited_peers_.empty()) return;
+  Notice notice;
+  notice.type = Notice::Type::answer;
+  notice.awaited = waiting_ ? awaited_ : Awaited{0, {awaited_peers_.begin(), awaited_peers_.end()}};
+  send(peer, notice);
 }
 
 void Control::close(Peer& peer, int error_number) {
@@ -286,12 +289,13 @@ bool Control::all_answered(const std::vector<int>& asked) const {
   });
 }
 
-std::vector<int> Control::blame(const std::vector<int>& missing) {
+// Whom they wait for, and gives them a moment to answer.
+void Control::ask(const std::vector<int>& some) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     Notice query;
     query.type = Notice::Type::query;
-    for (const int rank : missing) {
+    for (const int rank : some) {
       const auto entry = peers_.find(rank);
       if (entry == peers_.end()) continue;
       entry->second.answer.reset();
@@ -299,11 +303,34 @@ std::vector<int> Control::blame(const std::vector<int>& missing) {
     }
   }
   const Deadline patience(kAnswerPatience);
-  while (!all_answered(missing) && !patience.passed()) {
+  while (!all_answered(some) && !patience.passed()) {
     pollfd news{readable_.fd(), POLLIN, 0};
     ::poll(&news, 1, static_cast<int>(patience.left(kAnswerPatience).count()));
     check();
   }
+}
+
+std::vector<int> Control::silent() {
+  std::vector<int> asked;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [rank, peer] : peers_)
+      if (!peer.closed) asked.push_back(rank);
+  }
+  ask(asked);
+  std::vector<int> ranks;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::copy_if(asked.begin(), asked.end(), std::back_inserter(ranks),
+                 [&](int rank) { return !peers_.at(rank).answer; });
+  }
+  // A rank that this one is not connected to, then: others are.
+  if (ranks.empty()) settle(kAnswerPatience);
+  return ranks;
+}
+
+std::vector<int> Control::blame(const std::vector<int>& missing) {
+  ask(missing);
   const std::lock_guard<std::mutex> lock(mutex_);
   std::set<int> guilty;
   for (const int rank : missing) {

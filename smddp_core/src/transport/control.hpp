@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -94,7 +95,9 @@ class Control {
   /// A receive from whichever rank sends first, likewise.
   void issue_from_any();
   /// This rank has waited for that message for some time: tells the other, so that it compares what it has issued.
+  /// Until stop_awaiting(), whoever misses this rank in an operation learns for whom it waits.
   void await(const PeerMessage& own);
+  void stop_awaiting(const PeerMessage& own);
 
   /// The operation is over: from now on this rank does not answer that it waits.
   void moved_on() {
@@ -104,6 +107,10 @@ class Control {
   /// Asks `missing` whom they wait for, and returns those that do not answer (they are elsewhere, or stopped) and those
   /// that the others name. Throws when another rank's explanation arrives meanwhile.
   std::vector<int> blame(const std::vector<int>& missing);
+
+  /// For an operation in which nobody knows whom it waits for: the peers that do not answer that they wait. Throws when
+  /// another rank's explanation arrives meanwhile.
+  std::vector<int> silent();
 
   /// Called before a lost peer is reported: gives another rank's explanation `patience` to arrive, and throws it if it
   /// does.
@@ -131,6 +138,7 @@ class Control {
   void look();
   void read_from(int rank, Peer& peer);
   void take(Peer& peer, const Notice& notice);
+  void answer(Peer& peer);
   void close(Peer& peer, int error_number);
   void forget_awaited();
   void take_message(const Notice& note);
@@ -139,6 +147,7 @@ class Control {
   Loss loss_of(int rank) const;
   template <class Early>
   std::optional<Loss> missing(bool at_once, Early early) const;
+  void ask(const std::vector<int>& some);
   bool all_answered(const std::vector<int>& asked) const;
 
   std::string name(int rank) const { return rank_name(rank, job_ranks_); }
@@ -156,6 +165,7 @@ class Control {
   std::string message_;
   Awaited awaited_;
   MessageLog messages_;
+  std::multiset<int> awaited_peers_;  // of messages
 };
 
 }  // namespace smddp

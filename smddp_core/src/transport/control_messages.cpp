@@ -15,6 +15,10 @@ void Control::issue_from_any() {
 }
 
 void Control::await(const PeerMessage& own) {
+  if (own.peer >= 0) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    awaited_peers_.insert(own.peer);
+  }
   if (own.number == 0) return;
   Notice note;
   note.type = Notice::Type::message;
@@ -24,6 +28,12 @@ void Control::await(const PeerMessage& own) {
   auto way = peers_.find(own.peer);
   if (way == peers_.end()) way = peers_.find(0);  // connected to all
   if (way != peers_.end()) hint(way->second, note);
+}
+
+void Control::stop_awaiting(const PeerMessage& own) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = awaited_peers_.find(own.peer);
+  if (found != awaited_peers_.end()) awaited_peers_.erase(found);
 }
 
 void Control::take_message(const Notice& note) {

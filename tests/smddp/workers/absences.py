@@ -88,6 +88,18 @@ def aborted_in_except() -> None:
         raise
 
 
+def caught_elsewhere() -> None:
+    """All but rank 0 disagree in a group of their own, and end."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    group = dist.new_group(list(range(1, size)))
+    start = time.monotonic()
+    if rank == 0:
+        return report_failure(exceptions.SMDDPPeerError, start, lambda: dist.all_reduce(torch.ones(4)))
+    return report_failure(
+        exceptions.SMDDPMismatchError, start, lambda: dist.all_reduce(torch.ones(2 + (rank == 1)), group=group)
+    )
+
+
 def late_end() -> None:
     """Ranks that did their part may leave before the others are done."""
     rank = dist.get_rank()
@@ -210,6 +222,7 @@ CASES: dict[str, Callable[[], None]] = {
     "uncaught_exception": fails_beside(exceptions.SMDDPPeerError, uncaught),
     "destroyed_in_finally": fails_beside(exceptions.SMDDPPeerError, destroyed_in_finally),
     "aborted_in_except": fails_beside(exceptions.SMDDPAbortedError, aborted_in_except),
+    "caught_elsewhere": caught_elsewhere,
     "late_end": late_end,
     "recv": receiving(lambda tensor: dist.recv(tensor, 1)),
     "recv_any": receiving(lambda tensor: dist.recv(tensor)),
