@@ -80,12 +80,13 @@ class Collectives : public ::testing::TestWithParam<Case> {
 };
 
 using Counts = std::vector<std::size_t>;
-const Counts kCounts{0, 1, 15, 16, 100, 1023, 5000, 40'000};
-#ifdef __SANITIZE_THREAD__  // threads meet in the same places whatever they add up; one type of each size will do
-const DType kTypes[] = {DType::f32, DType::bf16, DType::u8, DType::c128};
+#ifdef __SANITIZE_THREAD__  // threads meet in the same places whatever they add up
+const Counts kCounts{0, 1, 100, 5000, 40'000};
+const DType kTypes[] = {DType::f32, DType::bf16, DType::c128};
 const ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::avg};
 const ReduceOp kScatteredOps[] = {ReduceOp::sum, ReduceOp::avg};
 #else
+const Counts kCounts{0, 1, 15, 16, 100, 1023, 5000, 40'000};
 const DType kTypes[] = {DType::f32, DType::f64, DType::f16, DType::bf16, DType::u8,  DType::i8,
                         DType::i16, DType::i32, DType::i64, DType::c64,  DType::c128};
 const ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::avg,  ReduceOp::product, ReduceOp::min,

@@ -22,9 +22,9 @@ namespace smddp::testing {
 namespace {
 
 #ifdef __SANITIZE_THREAD__
-constexpr std::uint64_t kGroups = 20;
+constexpr std::uint64_t kGroups = 12;
 #else
-constexpr std::uint64_t kGroups = 60;
+constexpr std::uint64_t kGroups = 45;
 #endif
 constexpr int kCalls = 12;
 // Where a group finds out by itself which way is faster, it takes that many turns of the calls to go all ways.

@@ -10,8 +10,11 @@ namespace smddp::torch_binding {
 namespace {
 
 // The fallback notices a closed connection at about the time the control plane does; give that one as long to say why.
-// Longer than Communicator::silent() may take where a rank has timed out: it then closes its connections.
+// Where another operation has timed out and closed them, that takes longer: see the next, and Communicator::silent().
 constexpr std::chrono::milliseconds kCausePatience{1500};
+
+// Who runs out of time itself lets operations of ours, which end at the same time, speak first: they know more.
+constexpr std::chrono::milliseconds kTimeoutPatience{500};
 
 bool has(const std::string& text, const char* words) { return text.find(words) != std::string::npos; }
 
@@ -23,8 +26,9 @@ bool of_transport(const std::string& text) {
   return has(text, "gloo/transport") || has(text, "Connection") || timed_out(text);
 }
 
-void raise_cause(const Delegated& operation, const Communicator& communicator, bool in_time, bool patiently) {
-  const auto until = std::chrono::steady_clock::now() + (patiently ? kCausePatience : std::chrono::milliseconds(0));
+void raise_cause(const Delegated& operation, const Communicator& communicator, bool in_time,
+                 std::chrono::milliseconds patience) {
+  const auto until = std::chrono::steady_clock::now() + patience;
   do {
     communicator.check_alive(operation.name, in_time);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -38,8 +42,8 @@ void raise_cause(const Delegated& operation, const Communicator& communicator, b
   std::vector<int> missing;
   if (operation.peer >= 0) missing.push_back(operation.peer);
   try {
-    // Who has run out of time itself says so at once: those that wait for it would take it for the cause.
-    raise_cause(operation, communicator, in_time, in_time || followed_timeout(text));
+    raise_cause(operation, communicator, in_time,
+                in_time || followed_timeout(text) ? kCausePatience : kTimeoutPatience);
     if (!in_time && missing.empty()) missing = communicator.silent();
   } catch (const Error& cause) {
     communicator.fail(cause);

@@ -43,11 +43,17 @@ void wait_or_fail(WorkBase& work, const Delegated& operation, Communicator& comm
     communicator.check_alive(operation.name);
 }
 
-// `work` cannot say when it is done: a watch ends it if it waits in vain.
+// `work` cannot say when it is done: a watch ends it if it waits in vain. While the cause is sought the watch stays, so
+// that others that miss this rank learn for whom it waits.
 bool wait_watched(WorkBase& work, const Delegated& operation, Communicator& communicator, bool any,
                   std::chrono::milliseconds timeout) {
   const P2pWatch watch(work, communicator, operation.name, operation.message, any);
-  const bool done = work.wait(timeout);
+  bool done = false;
+  try {
+    done = work.wait(timeout);
+  } catch (...) {
+    rethrow_as_ours(std::current_exception(), operation, communicator);
+  }
   if (watch.aborted()) communicator.check_alive(operation.name);
   if (watch.aborted() && any) communicator.check_others(operation.name);
   return done;
