@@ -11,6 +11,7 @@ import json
 import random
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,6 +42,10 @@ def problems_of(seed: int) -> list[str]:
         failed_at = float((Path(folder) / "fault").read_text())
     problems = [problem for rank in ranks for problem in _problems_of_rank(rank, drawn, failed_at)]
     left = set(Path("/dev/shm").glob("smddp*")) - segments
+    if left:
+        # Another job's has a name until its ranks have met.
+        time.sleep(2)
+        left &= set(Path("/dev/shm").glob("smddp*"))
     return problems + ([f"left in shared memory: {left}"] if left else [])
 
 
