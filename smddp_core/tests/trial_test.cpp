@@ -128,8 +128,8 @@ TEST(Trial, AllRanksGoTheSameWay) {
   run_ranks(
       {"a", "a"},
       [](Communicator& group, int rank) {
-        std::vector<float> data(300'000);
-        std::vector<float> all(600'000);
+        std::vector<float> data(100'000);
+        std::vector<float> all(200'000);
         for (int turn = 0; turn < 400; ++turn) {
           const std::size_t count = turn % 2 == 0 ? 20'000 : data.size();
           std::fill(data.begin(), data.end(), static_cast<float>(rank + turn));
