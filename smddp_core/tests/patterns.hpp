@@ -17,7 +17,10 @@ using Buffer = std::vector<unsigned char>;  // compared by memcmp, as vectors of
 inline Buffer pattern(DType type, std::size_t count, int seed) {
   Buffer buffer(count * size_of(type));
   for (std::size_t i = 0; i < count; ++i) {
-    const int value = static_cast<int>((i * 7 + static_cast<std::size_t>(seed) * 13) % 5) + 1;
+    // Without a period: what is in the wrong place differs, too.
+    const std::uint64_t mixed =
+        (std::uint64_t{i} + 1) * 0x9E3779B97F4A7C15U + static_cast<std::uint64_t>(seed) * 0xD1B54A32D192ED03U;
+    const int value = static_cast<int>((mixed >> 40U) % 5) + 1;
     const auto put = [&](auto typed) { std::memcpy(buffer.data() + i * sizeof(typed), &typed, sizeof(typed)); };
     switch (type) {
       case DType::f32:

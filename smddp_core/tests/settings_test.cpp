@@ -205,7 +205,8 @@ bool all_gather(Communicator& group, const Call& call, int rank) {
   const std::size_t count = call.count / static_cast<std::size_t>(size);
   std::vector<Guarded> results;
   std::vector<void*> outs;
-  for (int r = 0; r < size; ++r) results.emplace_back(pattern(call.type, count, r == rank ? rank : 50), call);
+  const Buffer nothing(count * size_of(call.type));
+  for (int r = 0; r < size; ++r) results.emplace_back(r == rank ? pattern(call.type, count, rank) : nothing, call);
   for (Guarded& result : results) outs.push_back(result.data());
   Guarded apart(pattern(call.type, count, rank), call);
   group.all_gather(call.in_place ? outs[static_cast<std::size_t>(rank)] : apart.data(), outs,
@@ -217,7 +218,9 @@ bool all_gather(Communicator& group, const Call& call, int rank) {
 }
 
 bool broadcast(Communicator& group, const Call& call, int rank) {
-  Guarded buffer(pattern(call.type, call.count, rank), call);
+  Buffer content = pattern(call.type, call.count, call.root);
+  if (rank != call.root) std::fill(content.begin(), content.end(), static_cast<unsigned char>(0));
+  Guarded buffer(content, call);
   group.broadcast(buffer.data(), call.count * size_of(call.type), call.root, kTimeout);
   return buffer.holds(pattern(call.type, call.count, call.root));
 }
