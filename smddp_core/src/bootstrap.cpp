@@ -17,6 +17,7 @@
 #include "collective/host_tier.hpp"
 #include "collective/net_tier.hpp"
 #include "fabric_plan.hpp"
+#include "lifelines.hpp"
 #include "rendezvous.hpp"
 #include "smddp/errors.hpp"
 #include "table.hpp"
@@ -36,11 +37,6 @@ struct Wanted {
 
 constexpr char kReady[] = "ok";
 
-// A rank that has waited in vain for an answer of the rank 0 that the store names waits so long for another one's name.
-constexpr std::chrono::milliseconds kChangePatience{500};
-// How often it looks while it calls: a store serves all ranks of a job.
-constexpr std::chrono::milliseconds kLookInterval{500};
-
 // One value for all containers of a machine.
 std::string boot_id() {
   std::string boot;
@@ -49,37 +45,12 @@ std::string boot_id() {
 
 int cores_of_machine() { return static_cast<int>(std::max(::sysconf(_SC_NPROCESSORS_ONLN), 0L)); }
 
-// What rank 0 says first of all: where to find it, and the group's nonce.
-struct Root {
-  RankInfo info;
-  Nonce nonce{};
-  std::string key;  // of handshakes
-};
-
-std::string to_text(const Root& root) {
-  return std::string(root.nonce.begin(), root.nonce.end()) + " " + smddp::to_text(root.info);
-}
-
-Root root_from(const std::string& text) {
-  Root root;
-  if (text.size() <= root.nonce.size()) throw UsageError("unreadable record of rank 0 in the store: '" + text + "'");
-  std::copy_n(text.begin(), root.nonce.size(), root.nonce.begin());
-  root.info = rank_info_from(text.substr(root.nonce.size()));
-  return root;
-}
-
-// Every rank is connected to rank 0 before anything else: a lifeline, on which all learn of a rank that dies or fails
-// while the group is being set up (and later, of failures in parts of the group that they have no connection to).
 class Bootstrap {
  public:
   Bootstrap(Store& store, const CommunicatorOptions& options)
       : options_(options),
         env_(options.env),
-        meeting_point_(store, options.name, options.job_ranks, std::min(options.timeout, options.env.init_timeout)),
-        address_(choose_address(list_interfaces(), [](const char* name) {
-          const char* value = std::getenv(name);
-          return std::string(value ? value : "");
-        })) {}
+        meeting_point_(store, options.name, options.job_ranks, std::min(options.timeout, options.env.init_timeout)) {}
 
   // However this ended: the rank that made the memory may have been killed before it could take the name away.
   ~Bootstrap() {
@@ -90,21 +61,14 @@ class Bootstrap {
 
   Links run() {
     Links links;
-    auto [listener, port] = listen_on(address_);
-    const RankInfo mine = describe_myself(port);
     links.control = std::make_unique<Control>(rank(), options_.job_ranks);
     meeting_point_.watch(links.control.get());
     meeting_point_.watch(options_.watch);
+    Lifelines lifelines(meeting_point_, options_, *links.control);
     try {
-      const Root root =
-          rank() == 0 ? open_meeting(listener, mine, *links.control) : join_meeting(listener, *links.control);
-      links.id = std::string(root.nonce.begin(), root.nonce.end());
-      meeting_point_.enter(links.id);
-      meeting_point_.set(record_of(rank()), smddp::to_text(mine));
-      finish(listener, root, links);
-      links.control->moved_on();
+      meet(lifelines, links);
     } catch (const Error& error) {
-      links.control->raise(error.kind(), error.what());
+      lifelines.give_up(error);
       throw;
     }
     return links;
@@ -113,6 +77,26 @@ class Bootstrap {
  private:
   int rank() const { return options_.rank; }
   static std::string record_of(int rank) { return "rank/" + std::to_string(rank); }
+
+  void meet(Lifelines& lifelines, Links& links) {
+    try {
+      address_ = choose_address(list_interfaces(), [](const char* name) {
+        const char* value = std::getenv(name);
+        return std::string(value ? value : "");
+      });
+      auto [listener, port] = listen_on(address_);
+      const RankInfo mine = describe_myself(port);
+      const Root root = lifelines.meet(listener, mine);
+      links.id = std::string(root.nonce.begin(), root.nonce.end());
+      meeting_point_.enter(links.id);
+      meeting_point_.set(record_of(rank()), smddp::to_text(mine));
+      finish(listener, root, links);
+      links.control->moved_on();
+    } catch (const Error&) {
+      refuse();  // the better reason: nobody talks to a rank that could not read its secret
+      throw;
+    }
+  }
 
   void finish(const Socket& listener, const Root& root, Links& links) {
     // Rank 0 has met all others now; these know that it has when there is a table. Earlier, some would hear nothing.
@@ -145,77 +129,6 @@ class Bootstrap {
   RankInfo describe_myself(int port) const {
     const std::string host = env_.host_id.empty() ? host_identity() : env_.host_id;
     return {host, address_, port, host_name(), wire_version(), can_use_efa(env_), boot_id(), cores_of_machine()};
-  }
-
-  // Rank 0 is called by all others.
-  Root open_meeting(const Socket& listener, const RankInfo& mine, Control& control) {
-    Root root{mine, make_nonce(), {}};
-    root.key = handshake_key(env_.job_secret, root.nonce);
-    meeting_point_.open(to_text(root));
-    Meeting meeting(listener, rank(), options_.job_ranks, root.key, meeting_point_.deadline(),
-                    [this] { meeting_point_.check(); });
-    std::vector<int> awaited(static_cast<std::size_t>(options_.size - 1));
-    std::iota(awaited.begin(), awaited.end(), 1);
-    for (const int r : awaited) meeting.expect({r, static_cast<int>(Channel::control)});
-    // Those that have come may ask whom this rank still waits for.
-    control.set_awaited(0, awaited);
-    meet_on_lifelines(meeting, control, [&](int met) {
-      awaited.erase(std::remove(awaited.begin(), awaited.end(), met), awaited.end());
-      control.set_awaited(0, awaited);
-    });
-    return root;
-  }
-
-  // What the store has first may be from a rank 0 that ended before its group had met: torchrun keeps one store for all
-  // attempts of a job. Nobody answers there, or somebody who does not know the nonce, until the new one has spoken.
-  Root join_meeting(const Socket& listener, Control& control) {
-    for (;;) {
-      const std::string text = meeting_point_.root();
-      Root root = root_from(text);
-      root.key = handshake_key(env_.job_secret, root.nonce);
-      try {
-        require_version(root.info.version, "rank 0 on " + root.info.name);
-        call_rank_0(listener, root, text, control);
-        return root;
-      } catch (const RootChanged&) {
-      } catch (const Error&) {
-        if (!changed_soon(text)) throw;
-      }
-    }
-  }
-
-  void call_rank_0(const Socket& listener, const Root& root, const std::string& text, Control& control) {
-    Deadline look(kLookInterval);
-    Meeting meeting(listener, rank(), options_.job_ranks, root.key, meeting_point_.deadline(), [&] {
-      meeting_point_.check();
-      if (!look.passed()) return;
-      meeting_point_.check_root(text);
-      look = Deadline(kLookInterval);
-    });
-    meeting.call({0, static_cast<int>(Channel::control)}, root.info);
-    meet_on_lifelines(meeting, control, [](int) {});
-  }
-
-  void meet_on_lifelines(Meeting& meeting, Control& control, const std::function<void(int)>& met) {
-    meeting.run([&](Line line, Socket socket) {
-      set_link_timeout(socket, env_.link_timeout);
-      control.add(line.first, std::move(socket));
-      met(line.first);
-    });
-  }
-
-  bool changed_soon(const std::string& text) {
-    for (const Deadline patience(kChangePatience); !patience.passed();) {
-      try {
-        meeting_point_.check_root(text);
-      } catch (const RootChanged&) {
-        return true;
-      } catch (const Error&) {
-        return false;  // the store fails: that is not why the meeting did
-      }
-      std::this_thread::sleep_for(kLookInterval / 10);
-    }
-    return false;
   }
 
   Table exchange_records(const Root& root) {
@@ -407,7 +320,7 @@ std::string host_name() {
 
 std::string host_identity() {
   const std::string boot = boot_id();
-  struct stat shm{};
+  struct stat shm {};
   if (::stat("/dev/shm", &shm) != 0) return "no-shm-" + boot;
   return boot + "-" + std::to_string(shm.st_dev);
 }

@@ -238,14 +238,13 @@ void apply(Env& env, const Row& row, const std::string& text, const char* origin
 
 Env Env::from_process(const Settings& given) {
   Env env;
-  env.read(given, [](const std::string&, const UsageError& error) { throw error; });
+  env.read(given, [](const UsageError& error) { throw error; });
   return env;
 }
 
 Env Env::from_process(const Settings& given, std::string& refusal) {
   Env env;
-  env.read(given, [&](const std::string& name, const UsageError& error) {
-    if (name.rfind("SMDDP_JOB_SECRET", 0) == 0) throw error;  // without it the others do not talk to this rank
+  env.read(given, [&](const UsageError& error) {
     if (refusal.empty()) refusal = error.what();
   });
   return env;
@@ -253,7 +252,7 @@ Env Env::from_process(const Settings& given, std::string& refusal) {
 
 void Env::read(const Settings& given, const Wrong& wrong) {
   for (const auto& [name, text] : given)
-    if (!find(name)) wrong(name, UsageError(name + "=" + text + " (given by the program): no such setting"));
+    if (!find(name)) wrong(UsageError(name + "=" + text + " (given by the program): no such setting"));
   for (const Row& row : kRows) {
     const char* variable = std::getenv(row.name);
     const auto chosen = given.find(row.name);
@@ -265,7 +264,7 @@ void Env::read(const Settings& given, const Wrong& wrong) {
         apply(*this, row, chosen->second, "given by the program");
     } catch (const UsageError& error) {
       *this = before;
-      wrong(row.name, error);
+      wrong(error);
     }
   }
 }

@@ -1,6 +1,7 @@
 #include "rendezvous.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <sstream>
 #include <thread>
 
@@ -85,6 +86,27 @@ std::string Rendezvous::root() {
 void Rendezvous::check_root(const std::string& known) {
   std::string now;
   if (prefix_.empty() && try_get(kRoot, kLastLook, now) && now != known) throw RootChanged();
+}
+
+// To one rank 0 alone: its word has its group's nonce.
+void Rendezvous::excuse(int rank, const std::string& reason) {
+  try {
+    const std::string root = store_.get(kRoot, kPatience);
+    if (root != kTaken) store_.set(kExcuse + root, std::to_string(rank) + " " + without_name(reason));
+  } catch (const Error&) {
+    // Nobody waits, or the store fails: `reason` is what counts.
+  }
+}
+
+void Rendezvous::check_excuses(const std::string& root) {
+  std::string text;
+  if (!try_get(kExcuse + root, milliseconds(0), text)) return;
+  const std::size_t space = text.find(' ');
+  const int rank = std::atoi(text.c_str());
+  PeerError error("group " + group_ + ": " + rank_name(rank, job_ranks_) +
+                  " did not join: " + (space == std::string::npos ? text : text.substr(space + 1)));
+  error.set_ranks({rank});
+  throw error;
 }
 
 // A rank that waits for others itself has joined, and says for whom.

@@ -41,6 +41,12 @@ class Rendezvous {
   /// never met.
   void check_root(const std::string& known);
 
+  /// Tells the rank 0 that has spoken why `rank`, which has no lifeline yet, will not come. Never throws.
+  void excuse(int rank, const std::string& reason);
+
+  /// For rank 0, whose first word was `root`: throws PeerError if a rank has excused itself.
+  void check_excuses(const std::string& root);
+
   /// From now on keys are those of one group alone, whatever earlier ones have left in the store.
   void enter(const std::string& prefix) { prefix_ = prefix + "/"; }
 
@@ -58,6 +64,7 @@ class Rendezvous {
  private:
   static constexpr char kRoot[] = "root";
   static constexpr char kTaken[] = "taken";
+  static constexpr char kExcuse[] = "excuse/";
 
   void check_met() const;
   void throw_cause() const;

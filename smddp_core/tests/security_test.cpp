@@ -166,10 +166,29 @@ TEST(Secret, RanksWithAnotherOneAreRefused) {
   run_threads(2, [&](int rank) {
     CommunicatorOptions options = options_for({"a", "b"}, rank);
     options.env.job_secret = rank == 0 ? "one" : "two";
-    options.env.init_timeout = std::chrono::seconds(2);
-    const std::string text = message_of<Error>([&] { Communicator group(store, options); });
-    EXPECT_NE(text.find(rank == 0 ? "rank 1 did not join" : "SMDDP_JOB_SECRET"), std::string::npos) << text;
+    const std::string text = message_of<PeerError>([&] { Communicator group(store, options); });
+    EXPECT_EQ(text.find("rank 1 did not join: rank 0 on") != std::string::npos, rank == 0) << text;
+    EXPECT_NE(text.find("SMDDP_JOB_SECRET"), std::string::npos) << text;
   });
+}
+
+// As one whose secret cannot be read: nobody talks to it.
+TEST(Secret, AllHearWhyARankHasNone) {
+  for (const int without : {0, 1, 2}) {
+    MemoryStore store;
+    run_threads(3, [&](int rank) {
+      CommunicatorOptions options = options_for({"a", "b", "b"}, rank);
+      if (rank == without)
+        options.refusal = "no secret";
+      else
+        options.env.job_secret = "one";
+      const std::string text = message_of<Error>([&] { Communicator group(store, options); });
+      const std::string why = without == 0 && rank != 0 ? "does not know this job's secret" : "no secret";
+      EXPECT_NE(text.find(why), std::string::npos) << text;
+      const bool left_out = without != 0 && rank != without;
+      EXPECT_EQ(text.find("rank " + std::to_string(without) + " did not join") != std::string::npos, left_out) << text;
+    });
+  }
 }
 
 TEST(Secret, RanksWithTheSameOneMeet) {

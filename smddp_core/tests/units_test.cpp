@@ -177,13 +177,12 @@ TEST(Environment, TheProgramsSettingsYieldToIt) {
             "smddp: SMDDP_SPEED=11 (given by the program): no such setting");
 }
 
-// What is wrong is for all ranks to hear: but for the secret, without which they do not listen.
+// What is wrong is for all ranks to hear.
 TEST(Environment, KeepsTheDefaultOfWhatItRefuses) {
   std::string said;
   const Env env = Env::from_process({{"SMDDP_SHM_DIRECT", "perhaps"}, {"SMDDP_ONE_SHOT_BYTES", "100"}}, said);
   EXPECT_EQ(said, "smddp: SMDDP_SHM_DIRECT=perhaps (given by the program): expected auto, always or never");
   EXPECT_EQ(env.shared(), Env::from_process({{"SMDDP_ONE_SHOT_BYTES", "100"}}).shared());
-  EXPECT_THROW(Env::from_process({{"SMDDP_JOB_SECRET_FILE", "/nowhere"}}, said), UsageError);
 }
 
 TEST(Environment, ReadsListsOfCores) {

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from rank_jobs import WORKERS, run_ranks
+from rank_jobs import WORKERS, Rank, run_ranks
 
 sys.path.insert(0, str(WORKERS))
 from misuse import DISAGREEMENTS
@@ -63,13 +63,41 @@ def test_a_reduce_scatter_that_gloo_carries_out() -> None:
 
 @pytest.mark.parametrize("wrong", [0, 1, 2])
 def test_a_wrong_setting_of_one_rank_is_the_error_of_all(wrong: int) -> None:
-    ranks = run_ranks("misuse", 3, "wrong_setting", str(wrong), hosts="aab", may_fail=[0, 1, 2])
-    for rank in ranks:
-        assert rank.returncode == 1
-        said = "SMDDP_NET=carrier-pigeon (environment): expected auto, tcp or fabric"
+    said = "SMDDP_NET=carrier-pigeon (environment): expected auto, tcp or fabric"
+    for rank in ranks_with_a_wrong_setting(wrong, "SMDDP_NET=carrier-pigeon"):
         reported = "" if rank.rank == wrong else f"reported by rank {wrong}: "
         assert f"SMDDPUsageError: smddp: {reported}{said}" in rank.output
-        assert rank.seconds < 30
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 2])
+def test_all_hear_of_a_rank_that_cannot_read_its_secret(wrong: int) -> None:
+    said = "smddp: SMDDP_JOB_SECRET_FILE=/nowhere (environment): expected a readable file that is not empty"
+    settings = ["SMDDP_JOB_SECRET=", "SMDDP_JOB_SECRET_FILE=/nowhere"]
+    for rank in ranks_with_a_wrong_setting(wrong, *settings, env={"SMDDP_JOB_SECRET": "hush"}):
+        if rank.rank == wrong:
+            assert f"SMDDPUsageError: {said}" in rank.output
+        elif wrong == 0:
+            assert "rank 0 on" in rank.output and "does not know this job's secret" in rank.output
+        else:
+            assert f"rank {wrong} did not join: {said.removeprefix('smddp: ')}" in rank.output
+
+
+@pytest.mark.parametrize("wrong", [1, 2])
+def test_all_hear_of_a_rank_that_cannot_begin_to_join(wrong: int) -> None:
+    said = "SMDDP_SOCKET_IFNAME=nowhere"
+    for rank in ranks_with_a_wrong_setting(wrong, said):
+        assert (said if rank.rank == wrong else f"rank {wrong} did not join: {said}") in rank.output
+
+
+def ranks_with_a_wrong_setting(wrong: int, *settings: str, env: dict[str, str] | None = None) -> list[Rank]:
+    """All end with an exception, before the 20 s that they have to meet."""
+    ranks = run_ranks(
+        "misuse", 3, "wrong_setting", str(wrong), *settings, hosts="aab", env=env or {}, may_fail=[0, 1, 2]
+    )
+    for rank in ranks:
+        assert rank.returncode == 1
+        assert "did not join in" not in rank.output
+    return ranks
 
 
 def test_a_broken_table_of_rank_0_is_the_error_of_all(tmp_path: Path) -> None:

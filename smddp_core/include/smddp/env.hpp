@@ -165,7 +165,6 @@ struct Env {
 
   /// The same for a rank that others wait for: what is wrong keeps its default, and the first such error is in
   /// `refusal` if that was empty (CommunicatorOptions::refusal).
-  /// @throws UsageError for a job's secret that cannot be had.
   static Env from_process(const Settings& given, std::string& refusal);
 
   /// The settings marked [group].
@@ -177,7 +176,7 @@ struct Env {
   void adopt(const Settings& settings, const std::string& theirs);
 
  private:
-  using Wrong = std::function<void(const std::string& name, const UsageError& error)>;
+  using Wrong = std::function<void(const UsageError& error)>;
   void read(const Settings& given, const Wrong& wrong);
 };
 
