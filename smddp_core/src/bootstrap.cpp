@@ -320,7 +320,7 @@ std::string host_name() {
 
 std::string host_identity() {
   const std::string boot = boot_id();
-  struct stat shm {};
+  struct stat shm{};
   if (::stat("/dev/shm", &shm) != 0) return "no-shm-" + boot;
   return boot + "-" + std::to_string(shm.st_dev);
 }

@@ -77,7 +77,7 @@ def test_all_hear_of_a_rank_that_cannot_read_its_secret(wrong: int) -> None:
         if rank.rank == wrong:
             assert f"SMDDPUsageError: {said}" in rank.output
         elif wrong == 0:
-            assert "rank 0 on" in rank.output and "does not know this job's secret" in rank.output
+            assert "does not know this job's secret" in rank.output
         else:
             assert f"rank {wrong} did not join: {said.removeprefix('smddp: ')}" in rank.output
 
