@@ -15,6 +15,8 @@ using std::chrono::milliseconds;
 
 // A rank that has waited in vain for an answer of the rank 0 that the store names waits so long for another one's name.
 constexpr milliseconds kChangePatience{500};
+// By how much rank 0 may start later than a rank that cannot start at all, for it to hear why.
+constexpr milliseconds kStartPatience{3000};
 // How often one that waits for others looks into the store, which serves all ranks of a job.
 constexpr milliseconds kLookInterval{500};
 
@@ -43,6 +45,7 @@ std::function<void()> looking(std::function<void()> often, std::function<void()>
 }  // namespace
 
 Root Lifelines::meet(const Socket& listener, const RankInfo& mine) {
+  begun_ = true;
   Root root = options_.rank == 0 ? open(listener, mine) : join(listener);
   met_ = true;
   return root;
@@ -117,7 +120,8 @@ bool Lifelines::changed_soon(const std::string& text) {
 
 void Lifelines::give_up(const Error& error) {
   control_.raise(error.kind(), error.what());
-  if (options_.rank != 0 && !met_) meeting_point_.excuse(options_.rank, error.what());
+  if (options_.rank == 0 || met_) return;
+  meeting_point_.excuse(options_.rank, error.what(), begun_ ? milliseconds(0) : kStartPatience);
 }
 
 }  // namespace smddp

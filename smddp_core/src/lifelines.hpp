@@ -44,7 +44,8 @@ class Lifelines {
   Rendezvous& meeting_point_;
   const CommunicatorOptions& options_;
   Control& control_;
-  bool met_ = false;  // rank 0 has: it hears this rank
+  bool begun_ = false;  // this rank has looked for rank 0
+  bool met_ = false;    // and met it: it hears this rank
 };
 
 }  // namespace smddp

@@ -89,9 +89,12 @@ void Rendezvous::check_root(const std::string& known) {
 }
 
 // To one rank 0 alone: its word has its group's nonce.
-void Rendezvous::excuse(int rank, const std::string& reason) {
+void Rendezvous::excuse(int rank, const std::string& reason, milliseconds patience) {
+  const Deadline until(deadline_.left(patience));
   try {
-    const std::string root = store_.get(kRoot, kPatience);
+    std::string root;
+    while ((root = store_.get(kRoot, until.left(patience))) == kTaken && !until.passed())
+      std::this_thread::sleep_for(kNap);
     if (root != kTaken) store_.set(kExcuse + root, std::to_string(rank) + " " + without_name(reason));
   } catch (const Error&) {
     // Nobody waits, or the store fails: `reason` is what counts.

@@ -41,8 +41,9 @@ class Rendezvous {
   /// never met.
   void check_root(const std::string& known);
 
-  /// Tells the rank 0 that has spoken why `rank`, which has no lifeline yet, will not come. Never throws.
-  void excuse(int rank, const std::string& reason);
+  /// Tells rank 0 why `rank`, which has no lifeline yet, will not come, if rank 0 has spoken or does in `patience`.
+  /// Never throws.
+  void excuse(int rank, const std::string& reason, std::chrono::milliseconds patience);
 
   /// For rank 0, whose first word was `root`: throws PeerError if a rank has excused itself.
   void check_excuses(const std::string& root);

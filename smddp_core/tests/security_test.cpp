@@ -9,6 +9,7 @@
 #include <random>
 
 #include "ranks.hpp"
+#include "rendezvous.hpp"
 #include "security/sha256.hpp"
 #include "transport/connect.hpp"
 
@@ -189,6 +190,23 @@ TEST(Secret, AllHearWhyARankHasNone) {
       EXPECT_EQ(text.find("rank " + std::to_string(without) + " did not join") != std::string::npos, left_out) << text;
     });
   }
+}
+
+// The word of an earlier group, taken back, is nobody's who waits.
+TEST(Excuse, FindsARank0ThatComesLater) {
+  MemoryStore store;
+  Rendezvous(store, "default", {}, kTimeout).close();
+  run_threads(2, [&](int rank) {
+    Rendezvous place(store, "default", {}, kTimeout);
+    if (rank == 1) return place.excuse(1, "no socket", kTimeout);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    place.open("word");
+    std::string text;
+    for (const Deadline until(kTimeout); text.empty() && !until.passed();)
+      text = message_of<PeerError>([&] { place.check_excuses("word"); });
+    EXPECT_EQ(text, "smddp: group default: rank 1 did not join: no socket");
+    place.check_excuses("the next one's word");
+  });
 }
 
 TEST(Secret, RanksWithTheSameOneMeet) {

@@ -25,7 +25,7 @@ struct CommunicatorOptions {
   std::chrono::milliseconds timeout{1'800'000};  ///< Bounds the meeting of the ranks too (with Env::init_timeout).
   std::string name = "default";                  ///< For messages only.
   std::vector<int> job_ranks;                    ///< The job's number of each rank, for messages; empty: the same.
-  std::string refusal;  ///< Why this rank cannot take part, if it cannot: all hear of it, instead of waiting.
+  std::string refusal;          ///< Why this rank cannot take part, if it cannot: all hear of it, instead of waiting.
   std::function<void()> watch;  ///< Called now and then while the ranks meet; what it throws ends that.
   Env env;                      ///< Of it, rank 0's decides on all ranks where Env says so.
 };

@@ -257,7 +257,8 @@ def gloos_types() -> str:
 
 if __name__ == "__main__":
     if sys.argv[1:3] == ["wrong_setting", os.environ["RANK"]]:
-        os.environ.update(setting.split("=") for setting in sys.argv[3:])
+        for setting in sys.argv[3:]:
+            name, _, os.environ[name] = setting.partition("=")
     dist.init_process_group("smddp", timeout=timedelta(seconds=20))
     start = time.monotonic()
     case = sys.argv[1]
