@@ -24,15 +24,16 @@ check env MYPYPATH=tests/shoal/job:tests/shoal/serve:tests/sdk/programs mypy --n
 # Modules named from this folder, not those of an installed copy.
 check env MYPYPATH=smddp_core/python mypy --no-error-summary --explicit-package-bases smddp_core/python
 check env MYPYPATH=modelparallel/python mypy --no-error-summary --explicit-package-bases modelparallel/python
-# What these tests define (modules, step functions) torch types loosely, or not at all.
-check env MYPYPATH=modelparallel/python:tests/forking mypy --no-error-summary --allow-untyped-calls --allow-untyped-decorators --no-warn-return-any \
+# What these tests define (modules, step functions) torch types loosely, or not at all. Other options want a cache of their own:
+# with one for all, mypy reads torch again whenever they change.
+check env MYPYPATH=modelparallel/python:tests/forking mypy --cache-dir=.mypy_cache/modelparallel --no-error-summary --allow-untyped-calls --allow-untyped-decorators --no-warn-return-any \
     --no-warn-unused-ignores --disable-error-code=misc --disable-error-code=union-attr tests/modelparallel
 check env MYPYPATH=entrypoint/src mypy --no-error-summary tests/entrypoint
 check env MYPYPATH=benchmarks:tests/sdk mypy --no-error-summary tests/benchmarks
 # An example's modules import one another by bare name, as they do in the container. They are there to be copied, so they carry
 # no marks for what torch leaves untyped (`loss.backward()`).
 for folder in examples/*/; do
-    check env MYPYPATH="${folder}source:modelparallel/python:entrypoint/src" mypy --no-error-summary --allow-untyped-calls \
+    check env MYPYPATH="${folder}source:modelparallel/python:entrypoint/src" mypy --cache-dir=.mypy_cache/examples --no-error-summary --allow-untyped-calls \
         --no-warn-unused-ignores --disable-error-code=var-annotated "$folder"
 done
 # Not by a pipe, whose last part would keep to itself that it failed.
