@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "ranks.hpp"
+#include "rendezvous.hpp"
 #include "table.hpp"
 
 namespace smddp::testing {
@@ -170,10 +171,15 @@ TEST(Mismatch, BroadcastsOfOtherSizesAndRootsWhereRanksRelay) {
 TEST(Failure, ARankZeroOfAnotherBuildIsRefused) {
   MemoryStore store;
   const std::string nonce(Nonce().size(), '0');
-  store.set("root", nonce + " " + to_text(RankInfo{"a", "127.0.0.1", 9, "node-a", std::string(version()) + "/2"}));
+  const std::string root =
+      nonce + " " + to_text(RankInfo{"a", "127.0.0.1", 9, "node-a", std::string(version()) + "/2"});
+  store.set("root", root);
   const CommunicatorOptions options = options_for({"a", "b"}, 1);
   const std::string text = message_of<UsageError>([&] { Communicator(store, options); });
   expect_contains(text, std::string("rank 0 on node-a has smddp ") + version() + "/2, this rank " + wire_version());
+  Rendezvous place(store, "default", {}, kTimeout);
+  expect_contains(message_of<PeerError>([&] { place.check_excuses(root); }),
+                  "rank 1 did not join: rank 0 on node-a has");
 }
 
 TEST_P(Failures, LeavingWithAReasonIsReportedWithIt) {
