@@ -11,7 +11,6 @@
 #include <numeric>
 #include <optional>
 #include <sstream>
-#include <thread>
 
 #include "collective/hierarchy.hpp"
 #include "collective/host_tier.hpp"
