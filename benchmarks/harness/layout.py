@@ -31,6 +31,11 @@ class Layout:
         link = {"": "", "unshaped": ", links unshaped"}.get(self.link, f", links of {self.link[:-4]} Gbit/s")
         return f"{hosts} x {ranks}{link}"
 
+    @property
+    def shaped(self) -> bool:
+        """Whether links have a limit."""
+        return self.link not in ("", "unshaped")
+
     def host_of(self, rank: int) -> int:
         """Ranks are dealt out host by host."""
         return rank // self.ranks_per_host

@@ -85,7 +85,8 @@ class Server:
 
     def measure(self, words: list[str]) -> str:
         name, size, roundoff = words[0], int(words[1]), float(words[2])
-        iterations, batches, again = int(words[3]), int(words[4]), words[5] == "1"
+        iterations, batches = int(words[3]), int(words[4])
+        again, meet_once = words[5] == "1", words[6] == "1"
         exercise = Exercise(name, size, self.all_reduce)
         wrong = self._checked(exercise, roundoff)
         exercise.zero()
@@ -94,8 +95,9 @@ class Server:
         exercise.run()
         ready = torch.zeros(16)
         times, cpu = [], 0.0
-        for _ in range(batches):
-            self.all_reduce(ready)
+        for batch in range(batches):
+            if batch == 0 or not meet_once:
+                self.all_reduce(ready)
             before = cpu_seconds()
             times.append(timed(exercise.run, iterations))
             cpu += cpu_seconds() - before

@@ -130,7 +130,8 @@ inline std::string measure(Collectives& library, std::istringstream& words, int 
   int iterations = 0;
   int batches = 0;
   int check_again = 0;
-  words >> operation >> bytes >> roundoff >> iterations >> batches >> check_again;
+  int meet_once = 0;
+  words >> operation >> bytes >> roundoff >> iterations >> batches >> check_again >> meet_once;
   Exercise exercise(library, operation, bytes, rank, ranks, roundoff);
   exercise.fill();
   exercise.run();
@@ -141,7 +142,7 @@ inline std::string measure(Collectives& library, std::istringstream& words, int 
   std::ostringstream times;
   double cpu = 0;
   for (int batch = 0; batch < batches; ++batch) {
-    meet(library);
+    if (batch == 0 || !meet_once) meet(library);
     const double cpu_before = cpu_seconds();
     const double start = now();
     for (int i = 0; i < iterations; ++i) exercise.run();

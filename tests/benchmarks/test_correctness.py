@@ -11,7 +11,7 @@ import pytest
 import torch
 from harness.build import Cache
 from harness.job import Command
-from harness.layout import Layout, layout_named
+from harness.layout import layout_named
 from harness.measure import Effort
 from harness.peers import FLOAT32_ROUNDOFF, Gloo, Place
 
@@ -37,9 +37,10 @@ def say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def run_with(peers: list[Gloo], cache: Path, folder: Path, sizes: list[int]) -> dict[str, object]:
-    request = collectives.Request([Layout(1, 2)], ["all_reduce"], sizes, list(peers), Effort(1, 0.01, 0), cache, {})
-    return collectives.measure(request, layout_named("1x2")[0], "all_reduce", sizes, folder, say)
+def run_with(peers: list[Gloo], cache: Path, folder: Path, sizes: list[int], layout: str = "1x2") -> dict[str, object]:
+    (place,) = layout_named(layout)
+    request = collectives.Request([place], ["all_reduce"], sizes, list(peers), Effort(1, 0.01, 0), cache, {})
+    return collectives.measure(request, place, "all_reduce", sizes, folder, say)
 
 
 @pytest.mark.parametrize("fault", ["rounds", "forgets"])
@@ -60,6 +61,13 @@ def test_a_library_that_dies_costs_only_itself(cache: Path, tmp_path: Path) -> N
     assert isinstance(run["cells"], list)
     assert [list(cell["median_seconds"]) for cell in run["cells"]] == [["gloo"], ["gloo"]]
     assert collectives.exit_code([run]) == 0
+
+
+@pytest.mark.usefixtures("_hosts")
+def test_what_a_shaped_link_saved_up_while_ranks_met_is_not_counted(cache: Path, tmp_path: Path) -> None:
+    run = run_with([Faulty("saves")], cache, tmp_path, [1 << 20], "2x1@1gbit")
+    assert isinstance(run["cells"], list)
+    assert run["cells"][0]["median_seconds"]["saves"] >= 0.03
 
 
 class Payload:
