@@ -82,12 +82,10 @@ void Hierarchy::broadcast(const Op& op, void* data, std::size_t bytes, int root)
 
 // The blocks of all ranks have one size here (Communicator::all_gather).
 void Hierarchy::all_gather(const Op& op, const void* in, const std::vector<MutableBlock>& blocks) {
-  const MutableBlock& mine = blocks[static_cast<std::size_t>(rank())];
-  copy_bytes(mine.data, in, mine.bytes);
   std::vector<MutableBlock> on_rail;
   for (const int rank : topology_.rail()) on_rail.push_back(blocks[static_cast<std::size_t>(rank)]);
   std::vector<std::size_t> arrived;
-  rail_->start_all_gather(op, on_rail, arrived);
+  rail_->start_all_gather(op, in, on_rail, arrived);
   const std::size_t bytes = blocks[0].bytes;
   const std::size_t step = step_of(bytes);
   std::size_t at = 0;

@@ -98,7 +98,7 @@ void NetTier::recv_pieces(int r, void* data, std::size_t bytes, std::size_t& arr
   }
 }
 
-void NetTier::start_all_gather(const Op& op, const std::vector<MutableBlock>& blocks,
+void NetTier::start_all_gather(const Op& op, const void* in, const std::vector<MutableBlock>& blocks,
                                std::vector<std::size_t>& arrived) {
   post_headers(op);
   arrived.assign(blocks.size(), 0);
@@ -106,17 +106,24 @@ void NetTier::start_all_gather(const Op& op, const std::vector<MutableBlock>& bl
   arrived[static_cast<std::size_t>(me_)] = mine.bytes;
   for (int k = 1; k < size(); ++k) {
     const auto r = static_cast<std::size_t>(after(k));
-    send_pieces(after(k), mine.data, mine.bytes);
+    send_pieces(after(k), in, mine.bytes);
     recv_pieces(after(k), blocks[r].data, blocks[r].bytes, arrived[r]);
+  }
+  // The links carry meanwhile what others get, where that takes them longer than another look at the sockets.
+  for (std::size_t at = 0; at < mine.bytes && mine.data != in; at += settings_.piece_bytes) {
+    if (mine.bytes >= settings_.piece_bytes) wire_.progress(op);
+    copy_bytes(bytes_at(mine.data, at), bytes_at(in, at), std::min(settings_.piece_bytes, mine.bytes - at));
   }
 }
 
 void NetTier::all_gather(const Op& op, const void* in, const std::vector<MutableBlock>& blocks) {
-  const MutableBlock& mine = blocks[static_cast<std::size_t>(me_)];
-  copy_bytes(mine.data, in, mine.bytes);
-  if (relays() && total_bytes(blocks) <= kRelayBytes) return relay(op, blocks, Headers::swapped);
+  if (relays() && total_bytes(blocks) <= kRelayBytes) {
+    const MutableBlock& mine = blocks[static_cast<std::size_t>(me_)];
+    copy_bytes(mine.data, in, mine.bytes);
+    return relay(op, blocks, Headers::swapped);
+  }
   std::vector<std::size_t> arrived;
-  start_all_gather(op, blocks, arrived);
+  start_all_gather(op, in, blocks, arrived);
   finish(op);
 }
 

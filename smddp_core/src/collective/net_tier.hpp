@@ -49,8 +49,10 @@ class NetTier final : public Tier {
   // The same operations in the hands of a caller that works on parts of the message meanwhile (hierarchy.hpp). Each
   // posts the headers and ends with finish().
 
-  /// Posts a gather. arrived[r] counts the bytes of blocks[r] that are in place, from the start. Both must stay.
-  void start_all_gather(const Op& op, const std::vector<MutableBlock>& blocks, std::vector<std::size_t>& arrived);
+  /// Posts a gather and puts this rank's own block in place. arrived[r] counts the bytes of blocks[r] that are there,
+  /// from the start. All must stay.
+  void start_all_gather(const Op& op, const void* in, const std::vector<MutableBlock>& blocks,
+                        std::vector<std::size_t>& arrived);
 
   /// Posts a broadcast. `arrived` counts the bytes that are in place, from the start (all of them at the root).
   void start_broadcast(const Op& op, void* data, std::size_t bytes, int root, std::size_t& arrived);
