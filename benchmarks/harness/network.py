@@ -144,7 +144,7 @@ def network(layout: Layout, folder: Path) -> Iterator[Network]:
             pid = held[-1].pid
             _connect(hub, pid, index)
             control = _set_congestion_control(pid)
-            if layout.link != "unshaped":
+            if layout.shaped:
                 shape = ["root", "tbf", "rate", layout.link, "burst", _BURST, "latency", _LATENCY]
                 _in(pid, "tc", "qdisc", "add", "dev", "eth0", *shape)
             hosts.append(Host(pid, f"10.77.0.{10 + index}"))
