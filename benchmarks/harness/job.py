@@ -5,8 +5,9 @@ Protocol, one line each way, in files of a folder that all ranks see: the driver
 in ``out.RANK``. A rank says ``ready PID`` first. Commands:
 
 ``measure OPERATION BYTES ROUNDOFF ITERATIONS BATCHES CHECK_AGAIN MEET_ONCE``
-    the ranks meet before each batch, or before the first alone. Answered by ``ok WRONG CPU SECONDS...``: elements that
-    were wrong, CPU seconds of the process for one operation, and the seconds of one operation in each batch.
+    the ranks meet before each batch, or before the first alone. Answered by ``ok WRONG CPU BEGIN END...``: elements
+    that were wrong, CPU seconds of the process for one operation, and the clock (CLOCK_MONOTONIC, in seconds) when
+    each batch began and ended.
 ``wait BYTES SECONDS``
     rank 0 comes SECONDS late to an all-reduce; answered by ``ok 0 CPU SECONDS``.
 ``quit``

@@ -7,6 +7,7 @@ inside a round and only then summarised, because a virtual machine's cores move 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -42,6 +43,24 @@ class Effort:
         iterations = max(1, min(2000, round(0.02 / estimate)))
         batches = max(2, min(30, round(self.seconds / (iterations * estimate))))
         return iterations, batches
+
+
+def each_alone(clocks: list[list[float]]) -> list[float]:
+    """Seconds of each batch before which the ranks met: those of its slowest rank.
+
+    `clocks` are, for each rank, when its batches began and ended: begin, end, begin, end, ...
+    """
+    spans = [[end - begin for begin, end in zip(clock[::2], clock[1::2], strict=True)] for clock in clocks]
+    return [max(batch) for batch in zip(*spans, strict=True)]
+
+
+def follow_one_another(clocks: list[list[float]]) -> list[float]:
+    """Seconds of each batch but the first where the ranks met only once: from when the last rank ended the one before.
+
+    (A rank's own time would count twice what it comes late: once as its own, and once as that of those who wait.)
+    """
+    ends = [max(batch) for batch in zip(*(clock[1::2] for clock in clocks), strict=True)]
+    return [end - before for before, end in itertools.pairwise(ends)]
 
 
 @dataclass
@@ -82,9 +101,9 @@ class Entrant:
         wrong = sum(int(answer[0]) for answer in answers)
         if wrong:
             raise WrongResultError(f"{wrong} elements of a {operation} of {size} bytes are wrong")
-        # An operation is done when its slowest rank is.
-        batches_seconds = [max(times) for times in zip(*(answer[2 + first :] for answer in answers), strict=True)]
-        return statistics.median(batches_seconds), sum(answer[1] for answer in answers)
+        clocks = [answer[2:] for answer in answers]
+        took = follow_one_another(clocks) if self.shaped else each_alone(clocks)
+        return statistics.median(took) / iterations, sum(answer[1] for answer in answers)
 
     def waiting_share(self) -> float:
         """Share of a core that a rank burns while it waits for a late one."""

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iomanip>
 #include <iostream>
 #include <memory>
 #include <sstream>
@@ -103,6 +104,7 @@ class Exercise {
   Buffer small_;
 };
 
+/// Of the clock that all processes of the machine share.
 inline double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -139,14 +141,15 @@ inline std::string measure(Collectives& library, std::istringstream& words, int 
   exercise.zero();
   // What a library sets up the first times that it sees a buffer is no part of an operation on one that lives for long.
   exercise.run();
-  std::ostringstream times;
+  std::ostringstream clock;
+  clock << std::fixed << std::setprecision(9);
   double cpu = 0;
   for (int batch = 0; batch < batches; ++batch) {
     if (batch == 0 || !meet_once) meet(library);
     const double cpu_before = cpu_seconds();
     const double start = now();
     for (int i = 0; i < iterations; ++i) exercise.run();
-    times << ' ' << (now() - start) / iterations;
+    clock << ' ' << start << ' ' << now();
     cpu += cpu_seconds() - cpu_before;
   }
   if (check_again) {
@@ -155,7 +158,7 @@ inline std::string measure(Collectives& library, std::istringstream& words, int 
     wrong += exercise.wrong();
   }
   std::ostringstream reply;
-  reply << "ok " << wrong << ' ' << (batches ? cpu / batches / iterations : 0) << times.str();
+  reply << "ok " << wrong << ' ' << (batches ? cpu / batches / iterations : 0) << clock.str();
   return reply.str();
 }
 
