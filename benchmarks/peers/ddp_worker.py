@@ -109,8 +109,8 @@ class Trainer:
         if library == "mpi":
             by_mpi(self.model)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.0)
-        # Each host has cores of its own for it: where the computation is slept, it counts among what is slept. Eight
-        # hosts' optimizers on two cores took 24 to 35 ms of a step, one host's 5.
+        # A slept network does without: each host has cores of its own for it, and eight hosts' optimizers on two cores
+        # took 23 to 35 ms of a step, one host's 4 to 7.
         self.updates = network.backward_seconds == 0
 
     def step(self, *, synchronised: bool) -> float:
