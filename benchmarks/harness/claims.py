@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from harness.layout import LAYOUTS, Layout, size_name
+from harness.layout import Layout, layout_named, size_name
 from harness.results import OURS, OURS_HALF, Cell
 
 # Two libraries that both fill a link differ by what a round differs from the next: within this they are equal.
@@ -55,7 +55,7 @@ class Claim:
 
 def claims_of(cell: Cell) -> list[Claim]:
     """The claims that this cell can decide; one whose peers were absent is not decided."""
-    layout = next(one for one in LAYOUTS if one.name == cell.layout)
+    (layout,) = layout_named(cell.layout)
     return [claim for reader in _READERS for claim in reader(cell, layout)]
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 LINKS = ("1gbit", "unshaped")
+MOST_RANKS = 32  # Some 250 MB each.
 
 
 @dataclass(frozen=True)
@@ -47,16 +49,20 @@ LAYOUTS = tuple(
 
 
 def layout_named(name: str) -> list[Layout]:
-    """Layouts that `name` stands for; ``2x1`` without a link stands for both links.
+    """Layouts that `name` stands for, be they among LAYOUTS or not; ``2x1`` without a link stands for both links.
 
     Raises:
-        ValueError: no such layout.
+        ValueError: no layout, or one of too many ranks.
     """
-    found = [one for one in LAYOUTS if name in (one.name, one.name.split("@")[0])]
-    if not found:
-        known = ", ".join(one.name for one in LAYOUTS)
-        raise ValueError(f"--layout: {name!r} is none of {known}; without @link both links are meant")
-    return found
+    parts = re.fullmatch(r"([1-9]\d?)x([1-9]\d?)(?:@(.+))?", name)
+    hosts, ranks, link = (int(parts[1]), int(parts[2]), parts[3]) if parts else (0, 0, None)
+    links = LINKS if hosts > 1 else ("",)
+    if not 2 <= hosts * ranks <= MOST_RANKS or link not in (None, *links):
+        raise ValueError(
+            f"--layout: {name!r} is no layout: write HOSTSxRANKS, 2 to {MOST_RANKS} ranks in all, and for several "
+            f"hosts @{' or @'.join(LINKS)} (without: both)"
+        )
+    return [Layout(hosts, ranks, one) for one in links if link in (None, one)]
 
 
 def bytes_of(text: str) -> int:

@@ -129,7 +129,7 @@ def test_who_is_not_root_is_told_so(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--layout", "3x1"], "--layout: '3x1' is none of 1x2, 1x4, 2x1@1gbit"),
+        (["--layout", "3x1@fast"], "--layout: '3x1@fast' is no layout: write HOSTSxRANKS"),
         (["--sizes", "4Q"], "--sizes: '4Q' is no size"),
         (["--op", "gather"], "--op: 'gather' is none of all_reduce"),
         (["--peers", "nccl"], "--peers: 'nccl' is none of smddp"),

@@ -110,6 +110,11 @@ def test_what_is_no_size(text: str) -> None:
 
 def test_names() -> None:
     assert [one.name for one in layout_named("2x2")] == ["2x2@1gbit", "2x2@unshaped"]
+    assert [one.name for one in layout_named("8x1@1gbit")] == ["8x1@1gbit"]
+    assert [one.name for one in layout_named("1x2")] == ["1x2"]
+    for bad in ("1x1", "0x2", "9", "2x2@10gbit", "1x2@1gbit", "1x2@", "8x8", "2x1 "):
+        with pytest.raises(ValueError, match="is no layout: write HOSTSxRANKS"):
+            layout_named(bad)
     assert layout_named("1x4")[0].words == "1 host x 4 ranks"
     assert layout_named("4x1@1gbit")[0].words == "4 hosts x 1 rank, links of 1 Gbit/s"
     assert (size_name(4096), size_name(3 * MIB), size_name(100)) == ("4 KiB", "3 MiB", "100 B")

@@ -63,6 +63,7 @@ void NetTier::announce(const Op& op) {
 void NetTier::hear(const Op& op, OpHeader& theirs, int r) {
   if (theirs.plan > 0 && theirs.plan <= kWays) plan_ = std::exchange(theirs.plan, std::uint8_t{0});
   check_same(op, global(me_), theirs, global(r));
+  wire_.release(global(r));
 }
 
 // The pieces of a peer are complete in order: data that follows counts for nothing before its header was compared.
@@ -74,6 +75,12 @@ void NetTier::post_headers(const Op& op) {
     wire_.send(global(r), &announced_, sizeof(OpHeader));
     wire_.recv(global(r), &theirs, sizeof(OpHeader), [this, &op, &theirs, r] { hear(op, theirs, r); });
   }
+}
+
+// Where everybody sends as much as it receives, a late rank's own data are what others wait for; to give it theirs in
+// advance gains nothing. (A broadcast's root only sends. Where there are two, no third waits for anything.)
+void NetTier::hold_peers() {
+  if (size() > 2) wire_.hold(members_);
 }
 
 void NetTier::wait_for(const Op& op, const std::size_t& arrived, std::size_t bytes) {
@@ -100,6 +107,7 @@ void NetTier::recv_pieces(int r, void* data, std::size_t bytes, std::size_t& arr
 
 void NetTier::start_all_gather(const Op& op, const void* in, const std::vector<MutableBlock>& blocks,
                                std::vector<std::size_t>& arrived) {
+  hold_peers();
   post_headers(op);
   arrived.assign(blocks.size(), 0);
   const MutableBlock& mine = blocks[static_cast<std::size_t>(me_)];
@@ -189,6 +197,7 @@ void NetTier::broadcast(const Op& op, void* data, std::size_t bytes, int root) {
 }
 
 ReducePipe NetTier::start_reduction(const Op& op, const Reduction& reduction, std::size_t total) {
+  hold_peers();
   post_headers(op);
   return ReducePipe(wire_, members_, me_, op, reduction, total, settings_, memory_);
 }

@@ -81,6 +81,7 @@ class NetTier final : public Tier {
   void announce(const Op& op);
   void hear(const Op& op, OpHeader& theirs, int r);
   void post_headers(const Op& op);
+  void hold_peers();
   void send_pieces(int r, const void* data, std::size_t bytes);
   void recv_pieces(int r, void* data, std::size_t bytes, std::size_t& arrived);
   /// Everybody's message of `bytes` into `incoming`, that of rank r at r x bytes but for this rank's own.

@@ -7,6 +7,7 @@
 #include <deque>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "transport/wire.hpp"
 
@@ -22,6 +23,8 @@ class ChecksumWire final : public Wire {
   /// piece's memory has been written by then, `done` is not called.
   void recv(int peer, void* data, std::size_t bytes, Done done = {}) override;
 
+  void hold(const std::vector<int>& peers) override { wire_->hold(peers); }
+  void release(int peer) override { wire_->release(peer); }
   void progress(const Op& op) override { finish_turn(op, &Wire::progress); }
   void wait(const Op& op) override { finish_turn(op, &Wire::wait); }
   void abandon() override { wire_->abandon(); }

@@ -51,6 +51,12 @@ constexpr std::size_t kWakeBytes = std::size_t{256} << 10;
 // Below this a system call to say so costs more than it saves.
 constexpr std::size_t kWakeFloor = std::size_t{16} << 10;
 
+// What all peers that are not in the operation yet may be sent: as much as comes in so long at the pace of late. More
+// keeps a link from those that are: see "Running ahead" in docs/smddp-algorithms.md.
+constexpr double kAheadSeconds = 2e-3;
+// Each at least so much, so that small messages leave at once and a peer in time has something to go on with.
+constexpr std::size_t kAheadFloor = std::size_t{16} << 10;
+
 int spins_for(int local_ranks) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
@@ -118,6 +124,23 @@ void Mesh::post(Peer& peer, Queue Stream::* queue, std::deque<Piece> Peer::* pie
   ++posted_;
 }
 
+// Each stream has its part, and none waits for another's: what goes first on the first one makes the peer release this
+// rank.
+void Mesh::hold(const std::vector<int>& ranks) {
+  const double ahead = recent_seconds_ > 0 ? kAheadSeconds * recent_bytes_ / recent_seconds_ : 0;
+  const std::size_t each = std::max(static_cast<std::size_t>(ahead) / ranks.size(), kAheadFloor);
+  for (const int rank : ranks) {
+    const auto entry = peers_.find(rank);
+    if (entry == peers_.end()) continue;
+    std::vector<Stream>& streams = entry->second.streams;
+    for (Stream& stream : streams) stream.allowed = each / streams.size();
+  }
+}
+
+void Mesh::release(int rank) {
+  for (Stream& stream : peer(rank).streams) stream.allowed = kUnlimited;
+}
+
 void Mesh::lost(const Op& op, int rank, int error_number) {
   if (error_number == EFAULT) throw_system("a buffer that this rank gave to " + describe(op.header), EFAULT);
   control_.settle(kPatience);
@@ -145,7 +168,8 @@ void Mesh::advance(Queue& queue, std::deque<Piece>& pieces, std::size_t bytes) {
 }
 
 bool Mesh::push(const Op& op, int rank, Peer& peer, Stream& stream) {
-  std::size_t budget = kTurn;
+  const std::size_t turn = std::min(kTurn, stream.allowed);
+  std::size_t budget = turn;
   iovec vectors[kGather];
   while (!stream.sends.empty() && budget > 0) {
     const msghdr message = gather(stream.sends, vectors, budget);
@@ -155,9 +179,10 @@ bool Mesh::push(const Op& op, int rank, Peer& peer, Stream& stream) {
       lost(op, rank, errno);
     }
     budget -= static_cast<std::size_t>(n);
+    if (stream.allowed != kUnlimited) stream.allowed -= static_cast<std::size_t>(n);
     advance(stream.sends, peer.sends, static_cast<std::size_t>(n));
   }
-  return budget < kTurn;
+  return budget < turn;
 }
 
 bool Mesh::pull(const Op& op, int rank, Peer& peer, Stream& stream) {
@@ -204,7 +229,8 @@ void Mesh::list_wanted() {
   polled_.clear();
   for (auto& [rank, peer] : peers_)
     for (Stream& stream : peer.streams) {
-      const int events = (stream.sends.empty() ? 0 : POLLOUT) | (stream.receives.empty() ? 0 : POLLIN);
+      const int events =
+          (stream.sends.empty() || stream.allowed == 0 ? 0 : POLLOUT) | (stream.receives.empty() ? 0 : POLLIN);
       if (events == 0) continue;
       set_low_water(stream);
       entries_.push_back({stream.socket.fd(), static_cast<short>(events), 0});

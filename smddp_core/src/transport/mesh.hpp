@@ -3,6 +3,9 @@
 //
 // Where there are several streams, a piece of at least kStripeFloor bytes is cut into one part a stream, the same way
 // on both ends, so that nothing but data travels; smaller ones use the first stream.
+//
+// A rank that is done early would otherwise give its link to the next operation's data for ranks that cannot use them
+// yet, while a third one waits for what is still in its socket: sends to a peer that is on hold are limited.
 #pragma once
 
 #include <poll.h>
@@ -10,6 +13,7 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <vector>
 
@@ -30,11 +34,15 @@ class Mesh final : public Wire {
 
   void send(int peer, const void* data, std::size_t bytes, Done done = {}) override;
   void recv(int peer, void* data, std::size_t bytes, Done done = {}) override;
+  void hold(const std::vector<int>& peers) override;
+  void release(int peer) override;
   void progress(const Op& op) override;
   void wait(const Op& op) override;
   bool idle() const override { return posted_ == 0; }
 
  private:
+  static constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
+
   /// A piece that was posted; complete when all its parts are.
   struct Piece {
     int parts;
@@ -51,7 +59,8 @@ class Mesh final : public Wire {
     Socket socket;
     Queue sends;
     Queue receives;
-    int low_water = 1;  // SO_RCVLOWAT: bytes that must be there for poll() to wake up
+    std::size_t allowed = kUnlimited;  // bytes to send before release()
+    int low_water = 1;                 // SO_RCVLOWAT: bytes that must be there for poll() to wake up
   };
   struct Peer {
     std::vector<Stream> streams;

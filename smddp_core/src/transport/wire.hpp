@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <vector>
 
 #include "op.hpp"
 
@@ -30,6 +31,11 @@ class Wire {
   /// `done` of both is called once the piece is complete, for one peer in the order of posting, from within progress(),
   /// wait() or run(); it may post more. A piece may be filled before `done` of the one in front of it was called.
   virtual void recv(int peer, void* data, std::size_t bytes, Done done = {}) = 0;
+
+  /// Says that `peers` may not be in this operation yet (ranks without a connection are passed over). Until release(),
+  /// the wire may keep back what is posted for such a peer, but for the first few kilobytes.
+  virtual void hold(const std::vector<int>& /*peers*/) {}
+  virtual void release(int /*peer*/) {}
 
   /// Moves what can be moved without waiting.
   virtual void progress(const Op& op) = 0;
