@@ -1,6 +1,7 @@
 // The choice between several ways by what they take.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <thread>
 #include <vector>
 
@@ -41,7 +42,8 @@ TEST(Trial, StaysWithTheFastest) {
     Trial trial(3);
     std::vector<double> costs{2, 2, 2};
     costs[static_cast<std::size_t>(fastest)] = 1;
-    go(trial, 3 * kBurst, costs);
+    const int proof = fastest == 0 ? 0 : kBurst;
+    go(trial, 3 * kBurst + proof, costs);
     EXPECT_EQ(go(trial, Trial::kFirstStretch, costs)[static_cast<std::size_t>(fastest)], Trial::kFirstStretch);
   }
 }
@@ -70,22 +72,21 @@ TEST(Trial, TriesShortOperationsByTime) {
 TEST(Trial, FindsOutThatAnotherHasBecomeFaster) {
   Trial trial(3);
   go(trial, 5'000, {2, 3, 3});
-  go(trial, Trial::kLongestStretch + 3 * kBurst, {2, 3, 1});
+  go(trial, Trial::kLongestStretch + 4 * kBurst, {2, 3, 1});
   EXPECT_EQ(go(trial, 10, {2, 3, 1})[2], 10);
 }
 
 TEST(Trial, FindsOutSoonThatShortOperationsHaveBecomeLong) {
   Trial trial(2);
   go(trial, 50'000, {5e-6, 8e-6});
-  go(trial, Trial::kLongestStretch, {1e-3, 5e-4});
-  EXPECT_EQ(go(trial, 10, {1e-3, 5e-4})[1], 10);
+  EXPECT_GE(go(trial, Trial::kLongestStretch, {1e-3, 5e-4})[1], Trial::kLongestStretch * 3 / 4);
 }
 
 // It does not wait for its next trial then.
 TEST(Trial, FindsOutSoonThatTheChosenHasBecomeSlower) {
   Trial trial(3);
   go(trial, 5'000, {1, 3, 3});
-  go(trial, Trial::kLongestStretch / 2 + 6 * kBurst, {3, 3, 2});
+  go(trial, Trial::kLongestStretch / 2 + 8 * kBurst, {3, 3, 2});
   EXPECT_EQ(go(trial, 10, {3, 3, 2})[2], 10);
 }
 
@@ -121,6 +122,41 @@ TEST(Trial, OutliersDoNotCount) {
     trial.follow(next);
   }
   EXPECT_EQ(trial.way(), 0);
+}
+
+// A link of 1 Gbit/s that saves up 256 KiB, and ways that send 24 and 32 KiB in an operation: the second takes less
+// time until it has used up what the first left.
+TEST(Trial, IsNotMisledByWhatALinkSavedUp) {
+  Trial trial(2);
+  constexpr double kRate = 125e6;
+  constexpr double kMost = 262'144;
+  double saved = kMost;
+  int second = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    const int next = trial.plan();
+    const double bytes = trial.way() == 0 ? 24'576 : 32'768;
+    const double seconds = std::max(trial.way() == 0 ? 220e-6 : 150e-6, (bytes - saved) / kRate);
+    saved = std::min(kMost, saved + seconds * kRate - bytes);
+    second += trial.way();
+    trial.took(seconds, 1);
+    trial.follow(next);
+  }
+  EXPECT_LE(second, 10'000 / 10);
+}
+
+// What one rank measures where it comes first and last in turns: the middle of three would be the cheap one.
+TEST(Trial, ShortAndLongInTurnsCountAsTheirMean) {
+  Trial trial(2);
+  int second = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    const int next = trial.plan();
+    const std::vector<double> turns{0.3e-4, 1.5e-4, 5e-4, 2.5e-4};
+    trial.took(trial.way() == 0 ? 2e-4 : turns[static_cast<std::size_t>(i) % turns.size()], 1);
+    second += trial.way();
+    trial.follow(next);
+  }
+  EXPECT_EQ(trial.way(), 0);
+  EXPECT_LE(second, 10'000 / 10);
 }
 
 // Ranks that disagreed on the way would read where nothing was written. Delays make the first rank change its mind.

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 namespace smddp {
 namespace {
-
-// What changes the way must gain so much, or equals would change places all the time.
-constexpr double kGain = 0.95;
 
 // So much more than usual means that something has changed, and that another way may be faster now.
 constexpr double kChanged = 1.2;
@@ -17,25 +15,22 @@ constexpr double kHopeless = 2;
 
 }  // namespace
 
-void Trial::Costs::add(double cost) { last_[added_++ % last_.size()] = cost; }
+void Trial::Costs::add(double cost) { kept_[added_++ % kKept] = cost; }
 
-double Trial::Costs::median() const {
-  const auto [a, b, c] = last_;
-  switch (added_) {
-    case 0:
-      return std::numeric_limits<double>::max();
-    case 1:
-      return a;
-    case 2:
-      return std::max(a, b);
-    default:
-      return std::max(std::min(a, b), std::min(std::max(a, b), c));
-  }
+double Trial::Costs::typical() const {
+  if (added_ == 0) return std::numeric_limits<double>::max();
+  if (added_ == 1) return last(1);
+  if (added_ == 2) return std::max(last(1), last(2));
+  if (added_ < kKept) return std::max(std::min(last(1), last(2)), std::min(std::max(last(1), last(2)), last(3)));
+  std::array<double, kKept> sorted = kept_;
+  std::sort(sorted.begin(), sorted.end());
+  constexpr std::size_t kThird = kKept / 3;
+  return std::accumulate(sorted.begin() + kThird, sorted.end() - kThird, 0.0) / (kKept - 2 * kThird);
 }
 
 double Trial::Costs::least() const {
   if (added_ < 2) return 0;
-  return std::min({last_[0], last_[1], added_ == 2 ? last_[0] : last_[2]});
+  return std::min({last(1), last(2), added_ == 2 ? last(1) : last(3)});
 }
 
 // Whether a part of a stretch is over. By time as well: trials of operations of few microseconds would else cost a
@@ -48,30 +43,53 @@ bool Trial::rested(double part) const {
 
 int Trial::plan() {
   --left_;
-  if (planned_ == chosen_ ? !rested(1) : left_ > 0) return planned_;
-  planned_ = (planned_ + 1) % ways_;
-  left_ = kBurst;
-  if (planned_ == chosen_)
-    choose();
-  else
-    costs_[static_cast<std::size_t>(planned_)] = {};
+  switch (phase_) {
+    case Phase::settled:
+      if (rested(1)) {
+        before_ = cost_of(chosen_);
+        phase_ = Phase::trying;
+        try_next();
+      }
+      break;
+    case Phase::trying:
+      if (left_ <= 0) try_next();
+      break;
+    case Phase::proving:
+      if (left_ <= 0 || (left_ <= kProof - kBurst && since_ >= kProofSeconds))
+        settle(gains(planned_) ? planned_ : chosen_);
+      break;
+  }
   return planned_;
 }
 
+void Trial::try_next() {
+  planned_ = (planned_ + 1) % ways_;
+  left_ = kBurst;
+  if (planned_ == chosen_)
+    compare();
+  else
+    costs_[static_cast<std::size_t>(planned_)] = {};
+}
+
 // All others had their turn.
-void Trial::choose() {
-  int best = chosen_;
+void Trial::compare() {
+  int best = (chosen_ + 1) % ways_;
   for (int way = 0; way < ways_; ++way)
-    if (cost_of(way) < cost_of(best)) best = way;
-  if (cost_of(best) < kGain * cost_of(chosen_)) {
-    chosen_ = planned_ = best;
-    stretch_ = kFirstStretch;
-  } else {
-    stretch_ = std::min(2 * stretch_, kLongestStretch);
-  }
+    if (way != chosen_ && cost_of(way) < cost_of(best)) best = way;
+  if (!gains(best)) return settle(chosen_);
+  planned_ = best;
+  phase_ = Phase::proving;
+  left_ = kProof;
+  since_ = 0;
+}
+
+void Trial::settle(int way) {
+  stretch_ = way == chosen_ ? std::min(2 * stretch_, kLongestStretch) : kFirstStretch;
+  usual_ = way == chosen_ ? before_ : cost_of(way);
+  chosen_ = planned_ = way;
+  phase_ = Phase::settled;
   left_ = stretch_;
   since_ = 0;
-  usual_ = cost_of(chosen_);
 }
 
 void Trial::took(double seconds, std::size_t bytes) {
@@ -79,9 +97,9 @@ void Trial::took(double seconds, std::size_t bytes) {
   since_ += seconds;
   if (way_ != planned_) return;
   const double now = cost_of(way_);
-  if (planned_ != chosen_) {
-    if (costs_[static_cast<std::size_t>(way_)].least() > kHopeless * cost_of(chosen_)) left_ = 1;
-  } else if (usual_ > 0) {
+  if (phase_ == Phase::trying) {
+    if (costs_[static_cast<std::size_t>(way_)].least() > kHopeless * before_) left_ = 1;
+  } else if (phase_ == Phase::settled && usual_ > 0) {
     // Not too often: costs vary by themselves, too (an eighth of the stretch instead of half of it: 16 KiB between 4
     // hosts 222 us instead of 210).
     if (now > kChanged * usual_ && rested(0.5)) {
