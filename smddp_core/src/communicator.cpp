@@ -15,13 +15,24 @@
 #include "table.hpp"
 
 namespace smddp {
+namespace {
+
+// Before rank 0 makes an entry for each that it expects: of 2^31 - 1 it had not made all after 20 s, with 1 s to meet.
+void require_place(int rank, int size) {
+  if (size < 1 || size > kMostRanks)
+    throw UsageError("a group of " + std::to_string(size) + " ranks: expected 1 to " + std::to_string(kMostRanks));
+  if (rank < 0 || rank >= size)
+    throw UsageError("rank " + std::to_string(rank) + " of " + std::to_string(size) + ": expected 0 to " +
+                     std::to_string(size - 1));
+}
+
+}  // namespace
 
 class Communicator::Impl {
  public:
   Impl(Store& store, const CommunicatorOptions& options)
       : options_(options), recorder_(options.env.flight_recorder), delegated_(options.env.flight_recorder) {
-    if (options.size < 1 || options.rank < 0 || options.rank >= options.size)
-      throw UsageError("rank " + std::to_string(options.rank) + " of " + std::to_string(options.size));
+    require_place(options.rank, options.size);
     print_unknown_settings(options.rank);
     if (options.size == 1 && !options.refusal.empty()) throw UsageError(options.refusal);
     if (options.size > 1) {
@@ -244,6 +255,7 @@ void Communicator::barrier(Timeout timeout) {
 void Communicator::broadcast(void* data, std::size_t bytes, int root, Timeout timeout, DType dtype, std::uint32_t tag) {
   if (root < 0 || root >= impl_->size())
     throw UsageError("broadcast from rank " + std::to_string(root) + " in a group of " + std::to_string(impl_->size()));
+  bytes_of(bytes, 1, 1, "broadcast");
   OpHeader header = header_of(OpKind::broadcast, bytes, dtype);
   header.root = root;
   header.tag = tag;

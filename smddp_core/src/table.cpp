@@ -8,9 +8,6 @@
 namespace smddp {
 namespace {
 
-// No job has more ranks, and no library more settings: a larger number is garbage, not a reason to allocate.
-constexpr long kMostLines = 1 << 20;
-
 [[noreturn]] void refuse(const std::string& what) { throw UsageError("smddp: unreadable table in the store: " + what); }
 
 std::string line_of(std::istringstream& in, const char* what) {
@@ -24,7 +21,7 @@ long count_of(std::istringstream& in, const std::string& word) {
   std::istringstream line(line_of(in, word.c_str()));
   std::string found;
   long count = -1;
-  if (!(line >> found >> count) || found != word || count < 0 || count > kMostLines)
+  if (!(line >> found >> count) || found != word || count < 0 || count > kMostRanks)
     refuse("expected '" + word + "' and a number");
   return count;
 }

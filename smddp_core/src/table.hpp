@@ -11,6 +11,9 @@
 
 namespace smddp {
 
+/// No job has more: a larger number is garbage, not a reason to allocate.
+constexpr int kMostRanks = 1 << 20;
+
 struct Table {
   std::string version;  ///< Of rank 0's library.
   Nonce nonce{};

@@ -1,12 +1,18 @@
 #include "smddp/types.hpp"
 
 #include <cstring>
-#include <limits>
 #include <sstream>
 
 #include "smddp/errors.hpp"
 
 namespace smddp {
+namespace {
+
+// Linux gives a process less than 2^47 bytes on x86-64 unless it asks for more. On arm64 it is 2^48, and no machine of
+// either kind has as much memory: a larger number is a slip (a negative one, a pointer), never a buffer.
+constexpr std::size_t kAddressSpace = (std::size_t{1} << 47) - 1;
+
+}  // namespace
 
 std::size_t size_of(DType type) {
   switch (type) {
@@ -101,8 +107,7 @@ std::string describe(const OpHeader& header) {
 }
 
 std::size_t bytes_of(std::size_t count, std::size_t each, int ranks, const char* operation) {
-  const auto most = static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max());
-  if (count > most / each / static_cast<std::size_t>(ranks))
+  if (count > kAddressSpace / each / static_cast<std::size_t>(ranks))
     throw UsageError(std::string(operation) + " of " + std::to_string(count) + " elements of " + std::to_string(each) +
                      (each == 1 ? " byte" : " bytes") + ": more than an address space holds");
   return count * each;

@@ -395,11 +395,41 @@ TEST(Failure, UsageErrorsLeaveTheGroupUsable) {
   run_ranks({"a", "a"}, [](Communicator& group, int) {
     float value = 1;
     EXPECT_THROW(group.broadcast(&value, 4, 2, kTimeout), UsageError);
+    for (const std::size_t bytes : {~std::size_t{0}, std::size_t{1} << 63, std::size_t{1} << 47})
+      expect_contains(message_of<UsageError>([&] { group.broadcast(&value, bytes, 0, kTimeout); }),
+                      "more than an address space holds");
     EXPECT_THROW(group.all_reduce(&value, &value, 1, DType::bytes, ReduceOp::sum, kTimeout), UsageError);
     EXPECT_THROW(group.all_gather(&value, {&value}, 4, kTimeout), UsageError);
     group.all_reduce(&value, &value, 1, DType::f32, ReduceOp::sum, kTimeout);
     EXPECT_EQ(value, 2.F);
   });
+}
+
+// 2^46 bytes are an address space's, and many pieces.
+TEST(Failure, PostingPiecesEndsWithTheTimeout) {
+  for (const Hosts& hosts : {Hosts{"a", "b"}, Hosts{"a", "b", "c"}})
+    run_ranks(hosts, [](Communicator& group, int) {
+      std::byte value{};
+      const auto start = Clock::now();
+      expect_contains(message_of<TimeoutError>([&] { group.broadcast(&value, std::size_t{1} << 46, 0, kShort); }),
+                      "broadcast #1 (from rank 0, 70368744177664 bytes)");
+      EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
+    });
+}
+
+TEST(Failure, AGroupHasAPlaceForEachRank) {
+  MemoryStore store;
+  CommunicatorOptions options;
+  const auto said = [&](int rank, int size) {
+    options.rank = rank;
+    options.size = size;
+    options.timeout = kShort;
+    return message_of<UsageError>([&] { Communicator(store, options); });
+  };
+  EXPECT_EQ(said(0, 2147483647), "smddp: a group of 2147483647 ranks: expected 1 to 1048576");
+  EXPECT_EQ(said(0, 0), "smddp: a group of 0 ranks: expected 1 to 1048576");
+  EXPECT_EQ(said(2, 2), "smddp: rank 2 of 2: expected 0 to 1");
+  EXPECT_EQ(said(-1, 2), "smddp: rank -1 of 2: expected 0 to 1");
 }
 
 TEST(Failure, ForkedChildIsRefused) {

@@ -72,7 +72,8 @@ inline bool operator!=(const OpHeader& a, const OpHeader& b) { return !(a == b);
 std::string describe(const OpHeader& header);
 
 /// Bytes of `count` elements of `each` bytes, of which every one of `ranks` ranks has so many in a buffer.
-/// @throws UsageError when no address space holds them: a product that wraps round would be a small message.
+/// @throws UsageError when no address space holds all of them (2^47 bytes and more): a product that wraps round would
+/// be a small message, and a number that is no size would be read and sent until something breaks.
 std::size_t bytes_of(std::size_t count, std::size_t each, int ranks, const char* operation);
 
 /// Input of a reduction: `count` elements that are meant for one rank.

@@ -33,6 +33,9 @@ constexpr int kWays = 3;
 // beyond, the bytes count and not the messages. A broadcast does up to kDirectBroadcastBytes.
 constexpr std::size_t kRelayBytes = std::size_t{256} << 10;
 
+// So many pieces or blocks are posted between two looks at the clock.
+constexpr std::size_t kPostedAtOnce = 1024;
+
 std::size_t total_bytes(const std::vector<MutableBlock>& blocks) {
   std::size_t total = 0;
   for (const MutableBlock& block : blocks) total += block.bytes;
@@ -93,13 +96,21 @@ void NetTier::barrier(const Op& op) {
   finish(op);
 }
 
-void NetTier::send_pieces(int r, const void* data, std::size_t bytes) {
-  for (std::size_t at = 0; at < bytes; at += settings_.piece_bytes)
-    wire_.send(global(r), bytes_at(data, at), std::min(settings_.piece_bytes, bytes - at));
+// What is posted takes memory and time, without end where a number of bytes is a slip: 2^46 are 2^28 pieces.
+void NetTier::stop_if_late(const Op& op, int r, std::size_t posted) const {
+  if (posted % kPostedAtOnce == kPostedAtOnce - 1 && op.deadline.passed()) throw_timeout(op, {global(r)});
 }
 
-void NetTier::recv_pieces(int r, void* data, std::size_t bytes, std::size_t& arrived) {
-  for (std::size_t at = 0; at < bytes; at += settings_.piece_bytes) {
+void NetTier::send_pieces(const Op& op, int r, const void* data, std::size_t bytes) {
+  for (std::size_t at = 0, n = 0; at < bytes; at += settings_.piece_bytes) {
+    stop_if_late(op, r, n++);
+    wire_.send(global(r), bytes_at(data, at), std::min(settings_.piece_bytes, bytes - at));
+  }
+}
+
+void NetTier::recv_pieces(const Op& op, int r, void* data, std::size_t bytes, std::size_t& arrived) {
+  for (std::size_t at = 0, posted = 0; at < bytes; at += settings_.piece_bytes) {
+    stop_if_late(op, r, posted++);
     const std::size_t n = std::min(settings_.piece_bytes, bytes - at);
     wire_.recv(global(r), bytes_at(data, at), n, [&arrived, n] { arrived += n; });
   }
@@ -114,8 +125,8 @@ void NetTier::start_all_gather(const Op& op, const void* in, const std::vector<M
   arrived[static_cast<std::size_t>(me_)] = mine.bytes;
   for (int k = 1; k < size(); ++k) {
     const auto r = static_cast<std::size_t>(after(k));
-    send_pieces(after(k), in, mine.bytes);
-    recv_pieces(after(k), blocks[r].data, blocks[r].bytes, arrived[r]);
+    send_pieces(op, after(k), in, mine.bytes);
+    recv_pieces(op, after(k), blocks[r].data, blocks[r].bytes, arrived[r]);
   }
   // The links carry meanwhile what others get, where that takes them longer than another look at the sockets.
   for (std::size_t at = 0; at < mine.bytes && mine.data != in; at += settings_.piece_bytes) {
@@ -176,16 +187,17 @@ void NetTier::start_broadcast(const Op& op, void* data, std::size_t bytes, int r
   arrived = 0;
   if (bytes > kDirectBroadcastBytes && size() > 2) {
     const std::size_t step = broadcast_step(bytes);
-    for (std::size_t at = 0, n = 0; at < bytes; at += n) {
+    for (std::size_t at = 0, n = 0, posted = 0; at < bytes; at += n) {
+      stop_if_late(op, me_ == root ? after(1) : root, posted++);
       // No short last block: see broadcast_step().
       n = bytes - at < 2 * step ? bytes - at : step;
       broadcast_block(bytes_at(data, at), n, root, arrived);
     }
   } else if (me_ == root) {
-    for (int k = 1; k < size(); ++k) send_pieces(after(k), data, bytes);
+    for (int k = 1; k < size(); ++k) send_pieces(op, after(k), data, bytes);
     arrived = bytes;
   } else {
-    recv_pieces(root, data, bytes, arrived);
+    recv_pieces(op, root, data, bytes, arrived);
   }
 }
 

@@ -82,8 +82,9 @@ class NetTier final : public Tier {
   void hear(const Op& op, OpHeader& theirs, int r);
   void post_headers(const Op& op);
   void hold_peers();
-  void send_pieces(int r, const void* data, std::size_t bytes);
-  void recv_pieces(int r, void* data, std::size_t bytes, std::size_t& arrived);
+  void stop_if_late(const Op& op, int r, std::size_t posted) const;
+  void send_pieces(const Op& op, int r, const void* data, std::size_t bytes);
+  void recv_pieces(const Op& op, int r, void* data, std::size_t bytes, std::size_t& arrived);
   /// Everybody's message of `bytes` into `incoming`, that of rank r at r x bytes but for this rank's own.
   void swap_all(const Op& op, const void* in, std::byte* incoming, std::size_t bytes);
   /// The reduction goes in a 16-bit format.
