@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "op.hpp"
+#include "security/sha256.hpp"
 #include "smddp/errors.hpp"
 
 namespace smddp {
@@ -22,6 +23,16 @@ constexpr milliseconds kNap{10};
 constexpr milliseconds kPatience{200};
 // The same, where all that is known is that the store is gone.
 constexpr milliseconds kStorePatience{1000};
+
+// A store's keys hold letters, digits and '/' (smddp.h); the word of a rank 0 holds more. 16 bytes tell words apart, of
+// which each has a nonce.
+std::string digest_of(const std::string& word) {
+  constexpr char digits[] = "0123456789abcdef";
+  const Digest digest = sha256(word.data(), word.size());
+  std::string text;
+  for (std::size_t i = 0; i < 16; ++i) text += {digits[digest[i] / 16], digits[digest[i] % 16]};
+  return text;
+}
 
 }  // namespace
 
@@ -95,7 +106,7 @@ void Rendezvous::excuse(int rank, const std::string& reason, milliseconds patien
     std::string root;
     while ((root = store_.get(kRoot, until.left(patience))) == kTaken && !until.passed())
       std::this_thread::sleep_for(kNap);
-    if (root != kTaken) store_.set(kExcuse + root, std::to_string(rank) + " " + without_name(reason));
+    if (root != kTaken) store_.set(kExcuse + digest_of(root), std::to_string(rank) + " " + without_name(reason));
   } catch (const Error&) {
     // Nobody waits, or the store fails: `reason` is what counts.
   }
@@ -103,7 +114,7 @@ void Rendezvous::excuse(int rank, const std::string& reason, milliseconds patien
 
 void Rendezvous::check_excuses(const std::string& root) {
   std::string text;
-  if (!try_get(kExcuse + root, milliseconds(0), text)) return;
+  if (!try_get(kExcuse + digest_of(root), milliseconds(0), text)) return;
   const std::size_t space = text.find(' ');
   const int rank = std::atoi(text.c_str());
   PeerError error("group " + group_ + ": " + rank_name(rank, job_ranks_) +

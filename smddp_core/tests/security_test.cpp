@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <cstring>
 #include <random>
 
@@ -207,6 +208,39 @@ TEST(Excuse, FindsARank0ThatComesLater) {
     EXPECT_EQ(text, "smddp: group default: rank 1 did not join: no socket");
     place.check_excuses("the next one's word");
   });
+}
+
+/// Keeps smddp.h's word to stores that cannot have any text as a key.
+class PlainKeys final : public Store {
+ public:
+  void set(const std::string& key, const std::string& value) override { under_.set(plain(key), value); }
+  std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
+    return under_.get(plain(key), timeout);
+  }
+
+ private:
+  static const std::string& plain(const std::string& key) {
+    for (const char c : key) EXPECT_TRUE(std::isalnum(static_cast<unsigned char>(c)) || c == '/') << key;
+    return key;
+  }
+
+  MemoryStore under_;
+};
+
+TEST(Store, KeysHoldLettersDigitsAndSlashes) {
+  PlainKeys store;
+  const Hosts hosts{"a", "a", "b", "b"};
+  run_threads(4, [&](int rank) { Communicator(store, options_for(hosts, rank)).barrier(kTimeout); });
+  run_threads(4, [&](int rank) {
+    CommunicatorOptions options = options_for(hosts, rank);
+    if (rank == 3) options.refusal = "SMDDP_ONE_SHOT_BYTES=foo: no";
+    EXPECT_NE(message_of<Error>([&] { Communicator(store, options).barrier(kTimeout); }), "");
+  });
+  const std::string word = "9f86d081 10.0.0.1 29500 node-a.example 0.1.0/3";
+  Rendezvous place(store, "default", {}, kTimeout);
+  place.open(word);
+  place.excuse(1, "no socket", kTimeout);
+  EXPECT_NE(message_of<PeerError>([&] { place.check_excuses(word); }), "");
 }
 
 TEST(Secret, RanksWithTheSameOneMeet) {
