@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -59,9 +60,19 @@ smddp_status guarded(Body body) {
   }
 }
 
-smddp::Communicator& of(smddp_group* group) {
+const smddp_group& existing(const smddp_group* group) {
   if (!group) throw smddp::UsageError("the group is NULL");
-  return *group->communicator;
+  return *group;
+}
+
+smddp::Communicator& of(const smddp_group* group) { return *existing(group).communicator; }
+
+// For functions that return no status.
+template <class Value, class Ask>
+Value answer(Value otherwise, Ask ask) {
+  Value value = otherwise;
+  guarded([&] { value = ask(); });
+  return value;
 }
 
 milliseconds timeout_of(const smddp_group* group, int64_t timeout_ms) {
@@ -142,14 +153,17 @@ std::unique_ptr<smddp_group> create(const smddp_options& given) {
 
 char* copy_of(const std::string& text) {
   auto* copy = static_cast<char*>(std::malloc(text.size() + 1));
-  if (copy) std::memcpy(copy, text.c_str(), text.size() + 1);
+  if (!copy) throw std::bad_alloc();
+  std::memcpy(copy, text.c_str(), text.size() + 1);
   return copy;
 }
 
 }  // namespace
 
 void smddp_store_value(void* sink, const void* value, size_t bytes) {
-  static_cast<std::string*>(sink)->assign(static_cast<const char*>(value), bytes);
+  if (!sink || (!value && bytes > 0)) return;
+  // Not through the program's function, which may be C.
+  guarded([&] { static_cast<std::string*>(sink)->assign(static_cast<const char*>(value), bytes); });
 }
 
 smddp_status smddp_create(const smddp_options* options, smddp_group** group) {
@@ -217,13 +231,23 @@ smddp_status smddp_check(smddp_group* group) {
   return guarded([&] { of(group).check(); });
 }
 
-int smddp_rank(const smddp_group* group) { return group->rank; }
-int smddp_size(const smddp_group* group) { return group->size; }
+int smddp_rank(const smddp_group* group) {
+  return answer(-1, [&] { return existing(group).rank; });
+}
+int smddp_size(const smddp_group* group) {
+  return answer(-1, [&] { return existing(group).size; });
+}
 
-const char* smddp_path(const smddp_group* group) { return group->path.c_str(); }
+const char* smddp_path(const smddp_group* group) {
+  return answer<const char*>(nullptr, [&] { return existing(group).path.c_str(); });
+}
 
-char* smddp_stats(const smddp_group* group) { return copy_of(group->communicator->stats()); }
-char* smddp_flight_recorder(const smddp_group* group) { return copy_of(group->communicator->flight_recorder()); }
+char* smddp_stats(const smddp_group* group) {
+  return answer<char*>(nullptr, [&] { return copy_of(of(group).stats()); });
+}
+char* smddp_flight_recorder(const smddp_group* group) {
+  return answer<char*>(nullptr, [&] { return copy_of(of(group).flight_recorder()); });
+}
 void smddp_free(char* text) { std::free(text); }
 
 const char* smddp_last_error(void) { return last_error.c_str(); }

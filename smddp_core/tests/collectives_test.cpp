@@ -126,7 +126,13 @@ TEST_P(Collectives, ReduceScatter) {
           for (const Buffer& input : inputs) ins.push_back(input.data());
           Buffer out(count * size_of(type));
           group.reduce_scatter(ins, out.data(), count, type, op, kTimeout);
-          ASSERT_EQ(out, expected_sum(type, count, size(), op, 3, rank)) << name_of(type) << " " << count;
+          const Buffer expected = expected_sum(type, count, size(), op, 3, rank);
+          ASSERT_EQ(out, expected) << name_of(type) << " " << count;
+          void* const mine = inputs[static_cast<std::size_t>(rank)].data();
+          group.reduce_scatter(ins, mine, count, type, op, kTimeout);
+          ASSERT_EQ(inputs[static_cast<std::size_t>(rank)], expected) << name_of(type) << " " << count << " in place";
+          for (int r = 0; r < size(); ++r)
+            ASSERT_TRUE(r == rank || inputs[static_cast<std::size_t>(r)] == pattern(type, count, rank * 3 + r));
         }
   });
 }
@@ -141,6 +147,11 @@ TEST_P(Collectives, AllGather) {
       group.all_gather(input.data(), outs, bytes, kTimeout);
       for (int r = 0; r < size(); ++r)
         ASSERT_EQ(results[static_cast<std::size_t>(r)], pattern(DType::bytes, bytes, r)) << bytes << " from " << r;
+      for (int r = 0; r < size(); ++r)
+        if (r != rank) results[static_cast<std::size_t>(r)].assign(bytes, 0);
+      group.all_gather(outs[static_cast<std::size_t>(rank)], outs, bytes, kTimeout);
+      for (int r = 0; r < size(); ++r)
+        ASSERT_EQ(results[static_cast<std::size_t>(r)], pattern(DType::bytes, bytes, r)) << bytes << " in place";
     }
   });
 }

@@ -1,6 +1,8 @@
 /* A rank of a group, in C: consumer RANK SIZE FOLDER [KEY]. Ranks meet through files in FOLDER; one that is given KEY dies
  * when it should set a key with that text. */
 #define _POSIX_C_SOURCE 200809L
+#include <ctype.h>
+#include <limits.h>
 #include <signal.h>
 #include <smddp/smddp.h>
 #include <stdio.h>
@@ -20,6 +22,8 @@ static const char* last_key = NULL;
 static int set(void* context, const char* key, const void* value, size_t bytes) {
   char path[512];
   char temporary[520];
+  for (const char* c = key; *c; ++c)
+    if (!isalnum((unsigned char)*c) && *c != '/') return -2;
   if (last_key && strstr(key, last_key)) raise(SIGKILL);
   path_of(context, key, path, sizeof(path));
   snprintf(temporary, sizeof(temporary), "%s.new", path);
@@ -75,12 +79,17 @@ static void run_all(smddp_group* group, int rank, int size) {
   const int32_t mine = 10 + rank;
   must(smddp_all_gather(group, &mine, all, sizeof(mine), 0), "all_gather");
   for (int r = 0; r < size; ++r) expect(all[r] == 10 + r, "all_gather's order");
+  for (int r = 0; r < size; ++r) all[r] = r == rank ? mine : 0;
+  must(smddp_all_gather(group, &all[rank], all, sizeof(mine), 0), "all_gather in place");
+  for (int r = 0; r < size; ++r) expect(all[r] == 10 + r, "all_gather's order in place");
 
   int32_t part = 0;
   must(smddp_reduce_scatter(group, all, &part, 1, SMDDP_INT32, SMDDP_MAX, 0), "reduce_scatter");
   expect(part == 10 + rank, "reduce_scatter's part");
   must(smddp_reduce_scatter(group, all, &part, 1, SMDDP_INT32, SMDDP_BAND, 0), "reduce_scatter of bits");
   expect(part == 10 + rank, "reduce_scatter's bits");
+  must(smddp_reduce_scatter(group, all, &all[rank], 1, SMDDP_INT32, SMDDP_SUM, 0), "reduce_scatter in place");
+  expect(all[rank] == size * (10 + rank), "reduce_scatter's part in place");
   free(all);
 
   float* pairs = calloc((size_t)size, 2 * sizeof(float));
@@ -120,7 +129,9 @@ static void check_errors(smddp_group* group, int rank, int size, char* folder) {
   expect(strstr(smddp_last_error(), "`in` is NULL") != NULL, "and named");
   expect(smddp_all_reduce(group, &value, &value, SIZE_MAX / 2 + 1, SMDDP_FLOAT32, SMDDP_SUM, 0) == SMDDP_ERROR_USAGE,
          "a number of bytes that wraps round to 0");
-  expect(smddp_all_gather(group, &value, &value, SIZE_MAX, 0) == SMDDP_ERROR_USAGE || size == 1, "too many bytes");
+  expect(smddp_all_gather(group, &value, &value, SIZE_MAX, 0) == SMDDP_ERROR_USAGE, "too many bytes");
+  expect(smddp_broadcast(group, &value, SIZE_MAX, 0, 0) == SMDDP_ERROR_USAGE, "too many bytes to broadcast");
+  expect(strstr(smddp_last_error(), "more than an address space holds") != NULL, "and said so");
   must(smddp_check(group), "usage errors leave the group alive");
   must(smddp_barrier(group, INT64_MAX), "a barrier that may take for ever");
   char* stats = smddp_stats(group);
@@ -132,6 +143,41 @@ static void check_errors(smddp_group* group, int rank, int size, char* folder) {
   end_together(group, rank, size, folder);
   expect(smddp_barrier(group, 20000) == SMDDP_ERROR_ABORTED, "an abort wakes all ranks");
   expect(strstr(smddp_last_error(), "enough") != NULL, "with its reason");
+  expect(smddp_broadcast(group, NULL, 1, 0, 0) == SMDDP_ERROR_USAGE, "arguments are looked at first");
+  expect(smddp_broadcast(group, &value, 1, 0, 0) == SMDDP_ERROR_ABORTED, "then the group");
+}
+
+static void expect_complaint(int truth, const char* what) {
+  expect(truth && strstr(smddp_last_error(), "the group is NULL"), what);
+  expect(smddp_create(NULL, NULL) == SMDDP_ERROR_USAGE, "another text for the next one's");
+}
+
+static void check_null(void) {
+  expect_complaint(smddp_rank(NULL) == -1, "NULL has no rank");
+  expect_complaint(smddp_size(NULL) == -1, "NULL has no size");
+  expect_complaint(smddp_path(NULL) == NULL, "NULL has no path");
+  expect_complaint(smddp_stats(NULL) == NULL, "NULL has no counters");
+  expect_complaint(smddp_flight_recorder(NULL) == NULL, "NULL has no operations");
+  expect_complaint(smddp_barrier(NULL, 0) == SMDDP_ERROR_USAGE, "NULL has no barrier");
+  smddp_store_value(NULL, "value", 5);
+  smddp_destroy(NULL);
+}
+
+static int get_nothing(void* context, const char* key, int64_t timeout_ms, void* sink) {
+  (void)context, (void)key, (void)timeout_ms;
+  smddp_store_value(sink, NULL, 5);
+  return 0;
+}
+
+static void check_refusals(smddp_options options) {
+  smddp_group* group = NULL;
+  options.size = INT_MAX;
+  expect(smddp_create(&options, &group) == SMDDP_ERROR_USAGE && !group, "a size beyond all limits");
+  expect(strstr(smddp_last_error(), "2147483647 ranks: expected 1 to 1048576") != NULL, "and named");
+  options.rank = 1;
+  options.size = 2;
+  options.store.get = get_nothing;
+  expect(smddp_create(&options, &group) != SMDDP_OK && !group, "a value that is NULL");
 }
 
 int main(int argc, char** argv) {
@@ -150,6 +196,8 @@ int main(int argc, char** argv) {
   options.store.context = argv[3];
   options.store.set = set;
   options.store.get = get;
+  check_null();
+  check_refusals(options);
   smddp_group* group = NULL;
   must(smddp_create(&options, &group), "create");
   expect(smddp_rank(group) == rank && smddp_size(group) == size, "rank and size");
