@@ -269,6 +269,13 @@ void Env::read(const Settings& given, const Wrong& wrong) {
   }
 }
 
+std::string expected_instead(const std::string& name, const std::string& text) {
+  const Row* row = find(name);
+  if (!row) throw UsageError("smddp: " + name + ": no such setting");
+  Env env;
+  return row->read(env, text) ? "" : row->expected;
+}
+
 std::vector<std::string> unknown_settings() {
   static constexpr char kPrefix[] = "SMDDP_";
   // Read elsewhere: choose_address(), the Python part.

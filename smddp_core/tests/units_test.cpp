@@ -23,6 +23,15 @@
 namespace smddp {
 namespace {
 
+std::string refusal(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
 TEST(PartOf, CoversEverythingOnceInOrder) {
   for (const std::size_t count : {0, 1, 15, 16, 17, 100, 1000, 4097})
     for (int parts = 1; parts <= 9; ++parts) {
@@ -35,6 +44,16 @@ TEST(PartOf, CoversEverythingOnceInOrder) {
       }
       EXPECT_EQ(next, count);
     }
+}
+
+TEST(BytesOf, RefusesWhatNoProcessHas) {
+  const std::size_t all = std::size_t{1} << 47;
+  EXPECT_EQ(bytes_of(all / 8 - 1, 8, 1, "all_reduce"), all - 8);
+  EXPECT_EQ(bytes_of(all / 8 - 1, 4, 2, "all_gather"), all / 2 - 4);
+  EXPECT_EQ(refusal([&] { bytes_of(all, 1, 1, "broadcast"); }),
+            "smddp: broadcast of 140737488355328 elements of 1 byte: more than an address space holds");
+  for (const std::size_t count : {all / 8, all * 2, ~std::size_t{0}})
+    EXPECT_NE(refusal([&] { bytes_of(count, 4, 2, "all_gather"); }), "") << count;
 }
 
 TEST(Topology, FindsThePath) {
@@ -135,15 +154,6 @@ TEST(Interfaces, OrderOfVariables) {
   EXPECT_THROW(choose(), UsageError);
 }
 
-std::string refusal(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "";
-}
-
 TEST(Environment, RefusesNonsense) {
   ::setenv("SMDDP_SHM_CHUNK_BYTES", "1M", 1);
   EXPECT_THROW(Env::from_process(), UsageError);
@@ -175,6 +185,14 @@ TEST(Environment, TheProgramsSettingsYieldToIt) {
             "smddp: SMDDP_ONE_SHOT_BYTES=-1 (given by the program): expected a whole number from 0 to 2^44");
   EXPECT_EQ(refusal([] { Env::from_process({{"SMDDP_SPEED", "11"}}); }),
             "smddp: SMDDP_SPEED=11 (given by the program): no such setting");
+}
+
+TEST(Environment, SaysWhatASettingAccepts) {
+  ::setenv("SMDDP_ONE_SHOT_BYTES", "200", 1);
+  EXPECT_EQ(expected_instead("SMDDP_ONE_SHOT_BYTES", "foo"), "a whole number from 0 to 2^44");
+  EXPECT_EQ(expected_instead("SMDDP_ONE_SHOT_BYTES", "100"), "");
+  ::unsetenv("SMDDP_ONE_SHOT_BYTES");
+  EXPECT_EQ(refusal([] { expected_instead("SMDDP_SPEED", "11"); }), "smddp: SMDDP_SPEED: no such setting");
 }
 
 // What is wrong is for all ranks to hear.

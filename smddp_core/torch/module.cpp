@@ -185,6 +185,8 @@ PYBIND11_MODULE(_C, module) {
   module.def("address", &smddp::torch_binding::address, "The address of this machine that groups publish.");
   module.def("settings", &smddp::torch_binding::settings,
              "What a group made by this process as rank 0 would be set to, by the environment and the defaults.");
+  module.def("expected_instead", &smddp::expected_instead, py::arg("name"), py::arg("value"),
+             "What a setting accepts, if `value` is not that; empty if it is.");
   module.def("interfaces", &smddp::torch_binding::interfaces, "Name and address of each interface that is up.");
   module.def("abort", &smddp::torch_binding::abort, py::arg("backend"), py::call_guard<py::gil_scoped_release>(),
              "Ends a group's operations, on all ranks, with an error.");

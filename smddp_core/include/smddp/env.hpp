@@ -180,6 +180,10 @@ struct Env {
   void read(const Settings& given, const Wrong& wrong);
 };
 
+/// What the setting `name` accepts, if `text` is not that; "" if it is.
+/// @throws UsageError when there is no such setting.
+std::string expected_instead(const std::string& name, const std::string& text);
+
 /// Environment variables that are named like settings and are none, a mistyped one perhaps.
 std::vector<std::string> unknown_settings();
 
