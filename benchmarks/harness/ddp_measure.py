@@ -12,7 +12,7 @@ from harness import machine
 from harness.build import UnavailableError
 from harness.ddp import Network
 from harness.ddp_libraries import Library
-from harness.job import Job, JobError
+from harness.job import Job, JobError, quit_all
 from harness.measure import WrongResultError
 from harness.peers import Place
 
@@ -60,16 +60,15 @@ class Training:
                 self._start(library, folder / f"{self.place.layout.name}-{self.network.name}-{library.name}")
             yield self
         finally:
-            for job in self.jobs.values():
-                job.close(kill=True)
+            quit_all(self.jobs.values())
 
     def _start(self, library: Library, folder: Path) -> None:
         self.say(f"{self.network.name}, {self.place.layout.name}: starting {library.name}")
-        job: Job | None = None
         try:
             commands = library.commands(self.place, self.network.name)
             job = Job(self.place.layout.ranks, folder)
             job.start(commands, _START_LIMIT)
+            self.jobs[library.name] = job
             wrong = sum(int(answer[0]) for answer in job.ask(f"check {library.roundoff!r}", _STEP_LIMIT))
             if wrong:
                 raise WrongResultError(f"{wrong} gradients are not the mean over the ranks")
@@ -77,10 +76,8 @@ class Training:
             where = self.wrong if isinstance(error, WrongResultError) else self.absent
             where[library.name] = str(error)
             self.say(f"{self.network.name}, {self.place.layout.name}: without {library.name}: {error}")
-            if job:
-                job.close(kill=True)
-            return
-        self.jobs[library.name] = job
+            if library.name in self.jobs:
+                self.jobs.pop(library.name).kill()
 
     def measure(self, rounds: int, steps: int, *, wait: float, exposed: bool) -> None:
         """`rounds` turns of `steps` steps for each library, and as many without synchronisation if `exposed`.
@@ -94,15 +91,15 @@ class Training:
                     self._turn(name, steps, exposed=exposed)
                 except JobError as error:
                     self.failed[name] = str(error)
-                    self.jobs.pop(name).close(kill=True)
+                    self.jobs.pop(name).kill()
             times = ", ".join(f"{name} {found.seconds[-1] * 1e3:.0f} ms" for name, found in self.steps.items())
             self.say(f"{self.network.name}, {self.place.layout.name}: round {number + 1} of {rounds}: {times}")
 
     def _turn(self, name: str, steps: int, *, exposed: bool) -> None:
-        found = self.steps.setdefault(name, Steps())
         seconds, cpu = self._ask(name, steps, synchronised=True)
-        if exposed:
-            alone, _ = self._ask(name, steps, synchronised=False)
+        alone = self._ask(name, steps, synchronised=False)[0] if exposed else None
+        found = self.steps.setdefault(name, Steps())
+        if alone is not None:
             found.unsynchronised_seconds.append(alone)
         found.seconds.append(seconds)
         found.cpu_seconds.append(cpu)

@@ -25,11 +25,14 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness import segments
+
 _QUIT_SECONDS = 10.0
+_KILL_SECONDS = 5.0
 
 
 class JobError(RuntimeError):
@@ -82,14 +85,27 @@ class Job:
         self.log = folder / "log"
         self._pipes = [_Pipe(folder, rank) for rank in range(ranks)]
         self._processes: list[subprocess.Popen[bytes]] = []
-        self.pids: list[int] = []
+        self._there_before = segments.present()
+        self._segments: set[segments.Identity] = set()
 
     def start(self, commands: Iterable[Command], limit: float) -> None:
-        """Start the processes and wait until every rank is ready.
+        """Start the processes and wait until every rank is ready. None of them is left if that fails.
 
         Raises:
             JobError: a rank is not ready within `limit` seconds.
         """
+        try:
+            self._launch(commands)
+            for reply in self._collect(limit):
+                if not reply.startswith("ready "):
+                    raise JobError(f"answered {reply!r} instead of ready")
+        except BaseException:
+            self.kill()
+            raise
+        # By now: of a rank that ends unasked nothing can be seen later.
+        self._note_segments(self._running())
+
+    def _launch(self, commands: Iterable[Command]) -> None:
         with self.log.open("wb") as log:
             for command in commands:
                 # The parent-death signal: nothing outlives a driver that was killed.
@@ -100,11 +116,6 @@ class Job:
                         argv, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
                     )
                 )
-        replies = self._collect(limit)
-        for reply in replies:
-            if not reply.startswith("ready "):
-                raise JobError(f"answered {reply!r} instead of ready")
-        self.pids = [int(reply.split()[1]) for reply in replies]
 
     def ask(self, line: str, limit: float) -> list[list[float]]:
         """Give all ranks one command and return the numbers each answered, in rank order.
@@ -156,37 +167,61 @@ class Job:
         errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)]
         return " | ".join([*errors[:1], *lines[-4:]])[:600] or "(it printed nothing)"
 
-    def close(self, *, kill: bool = False) -> None:
-        """End the ranks: politely, unless `kill`; by force when they do not go."""
-        if not kill:
-            for pipe in self._pipes:
-                with contextlib.suppress(OSError):
-                    pipe.send("quit")
-        end = time.monotonic() + (0 if kill else _QUIT_SECONDS)
+    def tell_to_quit(self) -> None:
+        """Let the ranks leave in good order, as soon as they have done what they are at."""
+        for pipe in self._pipes:
+            with contextlib.suppress(OSError):
+                pipe.send("quit")
+
+    def wait(self, end: float) -> None:
+        """Wait until all processes have ended, launchers and their daemons too, until the clock says `end` at most."""
+        while self._running() and time.monotonic() < end:
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """End by force what still runs, and remove the shared memory that the ranks leave."""
+        end = time.monotonic() + _KILL_SECONDS
+        self._note_segments(self._running())
+        while (running := self._running()) and time.monotonic() < end:
+            for pid in running:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
         for process in self._processes:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, end - time.monotonic()))
-        self._kill()
+            process.kill()
+            process.wait()
+        segments.remove(self._segments)
         for pipe in self._pipes:
             pipe.close()
+        self._pipes = []
 
-    def _kill(self) -> None:
-        """Each process leads a session of its own; ranks that a launcher started elsewhere are known by their ids."""
-        running = [process for process in self._processes if process.poll() is None]
-        for process in running:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        if running:
-            for pid in self.pids:
-                if str(self.folder).encode() in _environment(pid):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
+    def _note_segments(self, pids: Iterable[int]) -> None:
+        self._segments |= segments.mapped(pids) - self._there_before
+
+    def _running(self) -> list[int]:
+        """Every process of this job, wherever a launcher started it: the environment names the folder."""
+        for process in self._processes:
+            process.poll()
+        mark = f"BENCH_CHANNEL={self.folder}\0".encode()
+        return [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if mark in _environment(entry)]
 
 
-def _environment(pid: int) -> bytes:
-    """Empty when the process is gone; tells our rank from another process that got its number."""
+def quit_all(jobs: Collection[Job]) -> None:
+    """End jobs that worked: all are told to quit before any is waited for; by force when they do not go."""
+    end = time.monotonic() + _QUIT_SECONDS
     try:
-        return Path(f"/proc/{pid}/environ").read_bytes()
+        for job in jobs:
+            job.tell_to_quit()
+        for job in jobs:
+            job.wait(end)
+    finally:
+        for job in jobs:
+            job.kill()
+
+
+def _environment(process: Path) -> bytes:
+    """Empty when the process has ended."""
+    try:
+        return (process / "environ").read_bytes()
     except OSError:
         return b""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from harness import machine
 from harness.build import UnavailableError
-from harness.job import Job, JobError
+from harness.job import Job, JobError, quit_all
 from harness.machine import Links
 from harness.peers import Peer, Place
 from harness.results import Cell, Round
@@ -135,15 +135,13 @@ class Field:
                 self._start(peer, operation, folder)
             yield self
         finally:
-            for entrant in self.entrants:
-                entrant.job.close(kill=True)
+            quit_all([entrant.job for entrant in self.entrants])
 
     def _start(self, peer: Peer, operation: str, folder: Path) -> None:
         if operation not in peer.operations:
             self.absent[peer.name] = f"has no {operation}"
             return
         self.say(f"{self.place.layout.name}: starting {peer.title}")
-        job: Job | None = None
         try:
             commands = peer.commands(self.place)
             job = Job(self.place.layout.ranks, folder / f"{self.place.layout.name}-{operation}-{peer.name}")
@@ -152,8 +150,6 @@ class Field:
             # A library that is not there, or does not start, is absent; one that breaks later has failed.
             self.absent[peer.name] = str(error)
             self.say(f"{self.place.layout.name}: without {peer.title}: {error}")
-            if job:
-                job.close(kill=True)
             return
         self.settings[peer.name] = peer.settings(self.place)
         self.entrants.append(Entrant(peer, job, self.place.layout.shaped))
@@ -162,7 +158,7 @@ class Field:
         where = self.wrong if isinstance(error, WrongResultError) else self.failed
         where[entrant.peer.name] = str(error)
         self.say(f"{self.place.layout.name}: {entrant.peer.title} is out: {error}")
-        entrant.job.close(kill=True)
+        entrant.job.kill()
         self.entrants.remove(entrant)
 
     def round(self, operation: str, size: int, number: int, effort: Effort, links: Links) -> Round:

@@ -71,7 +71,9 @@ def _hold(script: str, flags: list[str]) -> subprocess.Popen[bytes]:
     """A process that makes namespaces, prepares them with `script`, says so, and sleeps until it is killed."""
     command = ["setpriv", "--pdeathsig", "KILL", "unshare", *flags]
     command += ["sh", "-c", f"set -e; {script}; echo ready; exec sleep infinity"]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    # In a session of its own: Ctrl-C must not take the hosts from under the ranks, whose launchers could then not tell
+    # their daemons to end.
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdout is not None
     if process.stdout.readline() != b"ready\n":
         process.kill()

@@ -104,7 +104,7 @@ class Sides:
 
     def close(self) -> None:
         for job in self._jobs.values():
-            job.close(kill=True)
+            job.kill()
 
     def ask(self, side: str, line: str) -> list[list[float]]:
         """The numbers of each rank of a side."""

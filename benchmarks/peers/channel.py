@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 
@@ -60,3 +62,11 @@ def serve(rank: int, handler: Handler) -> None:
                 reply = f"error {type(error).__name__}: {text}"
             print(reply, file=replies)
     os._exit(3)
+
+
+def leave() -> NoReturn:
+    """End this process in good order, but without taking Python and torch apart: that costs a rank 0.5 s of a core, and
+    up to thirty of them leave at once."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from channel import cpu_seconds, serve
+from channel import cpu_seconds, leave, serve
 from torch import nn
 from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
@@ -169,6 +169,11 @@ def main() -> None:
 
     serve(dist.get_rank(), handle)
     dist.destroy_process_group()
+    if library == "mpi":
+        from mpi4py import MPI
+
+        MPI.Finalize()
+    leave()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ around calls as a training script makes them, Python included.
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 import time
@@ -16,7 +15,7 @@ from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
-from channel import Payload, cpu_seconds, serve
+from channel import Payload, cpu_seconds, leave, serve
 
 Call = Callable[[], object]
 
@@ -129,7 +128,6 @@ def _start_mpi() -> None:
     import torch_mpi  # type: ignore[import-not-found]
 
     rank, ranks = torch_mpi.start()
-    atexit.register(torch_mpi.finish)
     dist.Backend.register_backend("mpi_here", torch_mpi.create, devices=["cpu"])
     meeting = f"file://{os.environ['BENCH_CHANNEL']}/store"
     dist.init_process_group("mpi_here", init_method=meeting, rank=rank, world_size=ranks)
@@ -155,9 +153,15 @@ def _all_reduce_of(library: str) -> Callable[[torch.Tensor], object]:
 
 def main() -> None:
     torch.set_num_threads(1)
-    server = Server(sys.argv[1])
+    library = sys.argv[1]
+    server = Server(library)
     serve(dist.get_rank(), lambda verb, words: server.wait(words) if verb == "wait" else server.measure(words))
     dist.destroy_process_group()
+    if library == "mpi":
+        import torch_mpi
+
+        torch_mpi.finish()
+    leave()
 
 
 if __name__ == "__main__":
