@@ -97,10 +97,11 @@ def emit(line: Mapping[str, Any], text: str, options: argparse.Namespace) -> Non
     """End a benchmark's output: `text` unless --json, then `line`, which --output appends to a file as well."""
     if not options.json:
         print(text)
+    # First where it cannot fail.
+    print(json.dumps(line))
     if options.output:
         with options.output.open("a") as file:
             print(json.dumps(line), file=file)
-    print(json.dumps(line))
 
 
 def claims_text(claims: list[Claim]) -> str:

@@ -16,9 +16,10 @@ from harness import program, report
 @pytest.fixture(autouse=True)
 def handler_of_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("sys.argv", ["/somewhere/benchmarks/images.py"])
-    before = signal.getsignal(signal.SIGTERM)
+    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
     yield
-    signal.signal(signal.SIGTERM, before)
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
 
 
 def test_what_main_returns_is_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,19 +45,21 @@ def test_an_interrupt_says_what_is_left(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().err == "benchmarks/images.py: interrupted; the clone is removed\n"
 
 
-def test_a_signal_unwinds_the_stack() -> None:
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_unwinds_the_stack(signum: int, code: int, capsys: pytest.CaptureFixture[str]) -> None:
     unwound = []
 
     def main() -> int:
         try:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signum)
             return 0
         finally:
             unwound.append(True)
 
-    with pytest.raises(SystemExit) as ended:
-        program.run(main, ())
-    assert (ended.value.code, unwound) == (128 + signal.SIGTERM, [True])
+    # As a shell that takes no commands starts `command &`.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    assert (program.run(main, ()), unwound) == (code, [True])
+    assert capsys.readouterr().err == "benchmarks/images.py: interrupted; nothing was left behind\n"
 
 
 def test_a_claim_in_words() -> None:
@@ -77,3 +80,11 @@ def test_the_json_line_is_last_and_is_appended(
     assert printed[:-1] == ([] if as_json else ["a table"])
     assert json.loads(printed[-1]) == {"benchmark": "x"}
     assert [json.loads(line)["benchmark"] for line in output.read_text().splitlines()] == ["before", "x"]
+
+
+def test_figures_are_not_lost_with_a_file_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(IsADirectoryError):
+        report.emit({"benchmark": "x"}, "a table", argparse.Namespace(json=True, output=tmp_path))
+    assert json.loads(capsys.readouterr().out) == {"benchmark": "x"}
