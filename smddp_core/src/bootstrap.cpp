@@ -53,7 +53,7 @@ class Bootstrap {
 
   // However this ended: the rank that made the memory may have been killed before it could take the name away.
   ~Bootstrap() {
-    if (!segment_.empty()) forget_segment(segment_);
+    for (const std::string& name : segments_) forget_segment(name);
   }
   Bootstrap(const Bootstrap&) = delete;
   Bootstrap& operator=(const Bootstrap&) = delete;
@@ -88,6 +88,8 @@ class Bootstrap {
       const Root root = lifelines.meet(listener, mine);
       links.id = std::string(root.nonce.begin(), root.nonce.end());
       meeting_point_.enter(links.id);
+      // Which of the hosts this one is says the table, which may not come.
+      for (int host = 0; host < options_.size; ++host) segments_.push_back(segment_name(root.nonce, host));
       meeting_point_.set(record_of(rank()), smddp::to_text(mine));
       finish(listener, root, links);
       links.control->moved_on();
@@ -110,12 +112,11 @@ class Bootstrap {
     FabricPlan fabric = plan_fabric(env_, table.ranks, links.topology, address_,
                                     [this](const std::string& mine) { return share("fabric/", mine); });
     if (fabric.port) links.topology.network = "libfabric, " + fabric.port->name();
+    segments_.clear();
+    if (links.topology.path != Path::flat) segments_ = {segment_name(table.nonce, links.topology.host)};
     connect(listener, root.key, table, std::move(fabric), links);
     std::optional<Arena> arena;
-    if (links.topology.path != Path::flat) {
-      segment_ = segment_name(table.nonce, links.topology.host);
-      arena.emplace(share_memory(table, links));
-    }
+    if (links.topology.path != Path::flat) arena.emplace(share_memory(table, links));
     agree();
     if (arena) arena->join(links.topology.local_rank, links.topology.local(), *links.control);
     build_tier(links, std::move(arena));
@@ -306,7 +307,7 @@ class Bootstrap {
   Env env_;  // rank 0's where it counts, once the table is there
   Rendezvous meeting_point_;
   std::string address_;
-  std::string segment_;  // name of the host's memory, once there may be one
+  std::vector<std::string> segments_;  // names that the host's memory may have, once there may be one
 };
 
 }  // namespace

@@ -81,12 +81,13 @@ Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
 // NCCL take what an earlier one has left in the store for their own.
 void Backend::make_fallbacks(const c10::intrusive_ptr<c10d::Store>& store) {
   const auto ours = c10::make_intrusive<c10d::PrefixStore>(communicator_->id(), store);
-  const auto watched = c10::make_intrusive<WatchedStore>(ours, [group = std::weak_ptr<Communicator>(communicator_)] {
+  const auto watch = [group = std::weak_ptr<Communicator>(communicator_)] {
     if (const auto alive = group.lock()) alive->check_peers("group set-up");
-  });
+  };
+  const auto watched = c10::make_intrusive<WatchedStore>(ours, watch);
   try {
     Fallbacks fallbacks = interpreter_.make_fallbacks(watched, communicator_->topology(),
-                                                      communicator_->env().gpu_exchange, group_options_.timeout);
+                                                      communicator_->env().gpu_exchange, group_options_.timeout, watch);
     fallback_ = std::move(fallbacks.host);
     device_fallback_ = std::move(fallbacks.device);
     if (fallbacks.exchange) rails_ = std::make_unique<Rails>(communicator_, std::move(fallbacks.local));

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -36,9 +37,10 @@ struct Fallbacks {
 
 /// What only Python knows. Called without the interpreter's lock.
 struct Interpreter {
-  /// Makes the fallbacks of a new group: called by all its ranks.
+  /// Makes the fallbacks of a new group: called by all its ranks. While they wait for one another, `watch` is called:
+  /// what that throws ends the waiting.
   Fallbacks (*make_fallbacks)(const c10::intrusive_ptr<c10d::Store>& store, const Topology& topology, When gpu_exchange,
-                              std::chrono::milliseconds timeout);
+                              std::chrono::milliseconds timeout, const std::function<void()>& watch);
   /// " while handling ValueError: ..." in an `except` or `finally` that an exception led to, else "".
   std::string (*handling)();
 };
@@ -178,6 +180,7 @@ class Backend final : public BackendBase {
 
   // collectives.cpp
   WorkPtr issue_all_reduce(const Issue& what, const c10d::ReduceOp& op);
+  void reduce_several(at::TensorList tensors, const c10d::ReduceOp& op, std::chrono::milliseconds timeout);
   void reduce_alone(const at::Tensor& tensor, const c10d::ReduceOp& op, std::chrono::milliseconds timeout);
   void reduce_fused(at::TensorList members, const c10d::ReduceOp& op, std::chrono::milliseconds timeout);
   WorkPtr gather_all(c10d::OpType op, at::TensorList outputs, at::TensorList inputs,

@@ -115,15 +115,24 @@ Backend::WorkPtr Backend::issue_all_reduce(const Issue& what, const c10d::Reduce
       return;
     }
     if (tensors.size() == 1) return reduce_alone(tensors[0], op, timeout);
-    for (const std::vector<std::size_t>& group : fusion_groups(tensors)) {
-      Tensors members;
-      for (const std::size_t i : group) members.push_back(tensors[i]);
-      if (members.size() == 1)
-        reduce_alone(members[0], op, timeout);
-      else
-        reduce_fused(members, op, timeout);
-    }
+    if (!share_memory(tensors)) return reduce_several(tensors, op, timeout);
+    // A tensor that is there twice, as a tied weight's gradient may be, would be summed twice.
+    Tensors copies;
+    for (const at::Tensor& tensor : tensors) copies.push_back(tensor.clone());
+    reduce_several(copies, op, timeout);
+    for (std::size_t i = 0; i < copies.size(); ++i) tensors[i].copy_(copies[i]);
   });
+}
+
+void Backend::reduce_several(TensorList tensors, const c10d::ReduceOp& op, Milliseconds timeout) {
+  for (const std::vector<std::size_t>& group : fusion_groups(tensors)) {
+    Tensors members;
+    for (const std::size_t i : group) members.push_back(tensors[i]);
+    if (members.size() == 1)
+      reduce_alone(members[0], op, timeout);
+    else
+      reduce_fused(members, op, timeout);
+  }
 }
 
 void Backend::reduce_alone(const at::Tensor& tensor, const c10d::ReduceOp& op, Milliseconds timeout) {
@@ -169,11 +178,14 @@ void Backend::reduce_fused(TensorList members, const c10d::ReduceOp& op, Millise
   for (const at::Tensor& tensor : members) tensor.copy_(run(at, tensor));
 }
 
+// What a rank gives may lie in what another one's part overwrites, and a result in what others still read: gloo, which
+// copies, allows both.
 void Backend::gather_lists(TensorList outputs, const at::Tensor& input, Milliseconds timeout) {
   Flat in(input, true);
   std::vector<Flat> flats = flatten(outputs, false);
   std::vector<void*> runs;
   for (Flat& flat : flats) runs.push_back(flat.data());
+  if (is_entangled(in.data(), runs, input.nbytes(), getRank())) in.detach(true);
   const MoveType type = move_type(input.scalar_type());
   communicator_->all_gather(in.data(), runs, input.nbytes(), timeout, type.dtype, type.tag);
   for (Flat& flat : flats) flat.finish();
@@ -188,7 +200,8 @@ Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inpu
   if (!can_move(inputs) || !can_move(outs) || left_to_device(inputs)) return fallback_all_gather(outputs, inputs, opts);
   require_one_device(inputs, outs);
   Issue what = issue_of(c10d::OpType::ALLGATHER, "smddp:all_gather", inputs, outs, opts);
-  what.lists = 1;
+  // As of gloo, one list; as of NCCL, one within another, which hooks that quantize expect.
+  what.lists = input.is_cpu() ? 0 : 1;
   return issue(what, [this](TensorList ins, TensorList results, Milliseconds timeout) {
     gather_lists(results, ins[0], timeout);
   });
@@ -225,6 +238,7 @@ void Backend::gather_into(const at::Tensor& output, const at::Tensor& input, Mil
   std::vector<void*> runs;
   runs.reserve(static_cast<std::size_t>(getSize()));
   for (int r = 0; r < getSize(); ++r) runs.push_back(run_of(out, getSize(), r));
+  if (is_entangled(in.data(), runs, input.nbytes(), getRank())) in.detach(true);
   const MoveType type = move_type(input.scalar_type());
   communicator_->all_gather(in.data(), runs, input.nbytes(), timeout, type.dtype, type.tag);
   out.finish();
@@ -272,6 +286,7 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>&
                  for (const at::Tensor& in : all) flats.push_back(contribution(in, reduce));
                  std::vector<const void*> runs;
                  for (Flat& flat : flats) runs.push_back(flat.data());
+                 if (is_entangled(out.data(), runs, result.nbytes(), getRank())) out.detach(false);
                  communicator_->reduce_scatter(runs, out.data(), static_cast<std::size_t>(result.numel()),
                                                *arithmetic_type(result.scalar_type()), reduce.op, timeout);
                  out.finish();
@@ -285,6 +300,7 @@ void Backend::scatter_into(const at::Tensor& output, const at::Tensor& input, co
   std::vector<const void*> runs;
   runs.reserve(static_cast<std::size_t>(getSize()));
   for (int r = 0; r < getSize(); ++r) runs.push_back(run_of(in, getSize(), r));
+  if (is_entangled(out.data(), runs, output.nbytes(), getRank())) out.detach(false);
   communicator_->reduce_scatter(runs, out.data(), static_cast<std::size_t>(output.numel()),
                                 *arithmetic_type(output.scalar_type()), reduce.op, timeout);
   out.finish();

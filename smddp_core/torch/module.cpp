@@ -1,8 +1,10 @@
 // The Python module smdistributed.dataparallel._C.
+#include <pybind11/functional.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <string>
 #include <tuple>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "backend.hpp"
+#include "expendable.hpp"
 #include "smddp/errors.hpp"
 #include "smddp/flight_recorder.hpp"
 #include "transport/interface.hpp"
@@ -53,7 +56,7 @@ void translate(std::exception_ptr pointer) {
 }
 
 Fallbacks make_fallbacks(const c10::intrusive_ptr<c10d::Store>& store, const Topology& topology, When gpu_exchange,
-                         std::chrono::milliseconds timeout) {
+                         std::chrono::milliseconds timeout, const std::function<void()>& watch) {
   using One = Optional<c10::intrusive_ptr<BackendBase>>;
   using All = std::tuple<c10::intrusive_ptr<BackendBase>, One, One, bool>;
   const py::gil_scoped_acquire gil;
@@ -63,8 +66,8 @@ Fallbacks make_fallbacks(const c10::intrusive_ptr<c10d::Store>& store, const Top
     const char* const wanted[] = {"auto", "always", "never"};
     const std::vector<int> rails = topology.has_rails() ? topology.local() : std::vector<int>();
     auto [host, device, local, exchange] = module
-                                               .attr("fallbacks")(store, topology.rank, topology.size, seconds, rails,
-                                                                  wanted[static_cast<std::size_t>(gpu_exchange)])
+                                               .attr("fallbacks")(store, topology.rank, topology.size, seconds, watch,
+                                                                  rails, wanted[static_cast<std::size_t>(gpu_exchange)])
                                                .cast<All>();
     const c10::intrusive_ptr<BackendBase> none;
     return {std::move(host), device.value_or(none), local.value_or(none), exchange};
@@ -182,6 +185,8 @@ PYBIND11_MODULE(_C, module) {
       "take part: the error of all.");
   module.def("stop_all", &smddp::torch_binding::Backend::stop_all, py::arg("reason") = "",
              "Ends all groups, before the interpreter does. `reason` is told to the ranks that miss this one.");
+  module.def("make_expendable", &smddp::torch_binding::make_expendable,
+             "The calling thread may be left behind when the interpreter ends: it will not end the process.");
   module.def("address", &smddp::torch_binding::address, "The address of this machine that groups publish.");
   module.def("settings", &smddp::torch_binding::settings,
              "What a group made by this process as rank 0 would be set to, by the environment and the defaults.");

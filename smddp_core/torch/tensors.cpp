@@ -1,6 +1,7 @@
 #include "tensors.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "device.hpp"
 
@@ -114,6 +115,22 @@ void require_multiple(const at::Tensor& whole, const at::Tensor& part, int parts
                     part.scalar_type(), " ", part.sizes());
 }
 
+bool share_memory(TensorList tensors) {
+  std::vector<std::pair<std::uintptr_t, std::uintptr_t>> ranges;
+  ranges.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.numel() == 0) continue;
+    std::int64_t last = 0;
+    for (std::int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
+    const auto begin = reinterpret_cast<std::uintptr_t>(tensor.data_ptr());
+    ranges.emplace_back(begin, begin + static_cast<std::size_t>(last + 1) * tensor.element_size());
+  }
+  std::sort(ranges.begin(), ranges.end());
+  for (std::size_t i = 1; i < ranges.size(); ++i)
+    if (ranges[i].first < ranges[i - 1].second) return true;
+  return false;
+}
+
 MoveType move_type(at::ScalarType type) {
   if (type == at::kBool) return {DType::bytes, static_cast<std::uint32_t>(type)};
   if (const auto known = arithmetic_type(type)) return {*known, 0};
@@ -146,6 +163,11 @@ Flat::Flat(const at::Tensor& tensor, const at::Tensor& factor) : tensor_(&tensor
   copy_ = empty_staging(tensor);
   copy_.copy_(product, /*non_blocking=*/true);
   arriving_ = true;
+}
+
+void Flat::detach(bool read) {
+  if (copy_.defined()) return;
+  copy_ = read ? tensor_->clone(at::MemoryFormat::Contiguous) : at::empty_like(*tensor_);
 }
 
 void* Flat::data() {

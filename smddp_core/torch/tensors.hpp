@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -45,6 +46,23 @@ void require_alike(TensorList tensors, std::size_t count, const at::Tensor& like
 /// Checks that `whole` has the type of `part` and `parts` times its elements.
 void require_multiple(const at::Tensor& whole, const at::Tensor& part, int parts, const char* operation);
 
+/// True where two of the tensors have, or may have, an element in memory together.
+bool share_memory(TensorList tensors);
+
+/// True when `mine`, this rank's part, has memory in common with one of `parts`, of `bytes` bytes each and one a rank,
+/// other than being its own.
+template <class Pointer>
+bool is_entangled(const void* mine, const std::vector<Pointer>& parts, std::size_t bytes, int rank) {
+  const auto address = [](const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); };
+  const std::uintptr_t begin = address(mine);
+  for (std::size_t r = 0; r < parts.size(); ++r) {
+    const std::uintptr_t other = address(parts[r]);
+    const bool own = r == static_cast<std::size_t>(rank) && other == begin;
+    if (!own && begin < other + bytes && other < begin + bytes) return true;
+  }
+  return false;
+}
+
 /// Type and code under which the core compares the data of ranks when it only moves bytes.
 struct MoveType {
   DType dtype;
@@ -67,6 +85,9 @@ class Flat {
 
   /// Contents times `factor`, in a copy of their own: the tensor stays as it is until finish().
   Flat(const at::Tensor& tensor, const at::Tensor& factor);
+
+  /// From now on a copy, if it is not one yet. @param read whether the present contents matter.
+  void detach(bool read);
 
   /// Waits for the copy from the device, if there is one.
   void* data();

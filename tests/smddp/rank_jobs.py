@@ -68,8 +68,8 @@ class Rank:
 
     @property
     def report(self) -> dict[str, Any]:
-        """The JSON object in the worker's last line."""
-        lines = self.output.strip().splitlines()
+        """The JSON object in the worker's last line, but for what gloo's threads have said after it."""
+        lines = [line for line in self.output.splitlines() if line.startswith("{")]
         try:
             found: dict[str, Any] = json.loads(lines[-1])
         except (IndexError, json.JSONDecodeError):

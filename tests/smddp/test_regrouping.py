@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from rank_jobs import PYTHON, WORKERS, Rank, clean_environment, free_port, run_ranks
@@ -59,10 +61,23 @@ def test_a_death_while_gloo_is_set_up(hosts: str) -> None:
         assert "group set-up: rank 2 on" in message
 
 
+def test_a_death_while_gloo_connects() -> None:
+    for message in messages("death_while_gloo_connects", 3, dead=[2]):
+        assert "group set-up: rank 2 on" in message
+
+
 def test_a_failure_while_gloo_is_set_up() -> None:
     *others, failed = messages("failure_in_gloos_set_up", 3)
     assert failed == "smddp: group set-up: no more descriptors"
     assert others == ["smddp: reported by rank 2: group set-up: no more descriptors"] * 2
+
+
+def test_memory_goes_with_a_maker_that_dies_while_a_group_is_set_up(tmp_path: Path) -> None:
+    ranks = run_ranks("regrouping", 3, "death_of_the_memorys_maker", str(tmp_path), may_fail=[0, 2])
+    assert "rank 0" in ranks[1].report["message"], ranks[1].report
+    made = (tmp_path / "segments").read_text().split()
+    assert made
+    assert not [name for name in made if (Path("/dev/shm") / name).exists()]
 
 
 @pytest.mark.parametrize("hosts", ["aaa", "abc"])
@@ -90,3 +105,14 @@ def test_an_abort_leaves_nothing_of_gloo_to_wait_for() -> None:
 
 def test_a_receive_from_anybody_ends_when_everybody_has_left() -> None:
     assert "recvAnySource: rank 1 on" in messages("receive_from_nobody", 3)[0]
+
+
+def test_a_thread_left_in_gloo_does_not_end_the_process() -> None:
+    """Others end it by SIGABRT, before Python 3.14: see `make_expendable` in smddp_core/torch/expendable.hpp."""
+
+    def ends_with(*arguments: str) -> int:
+        command = [PYTHON, str(WORKERS / "left_behind.py"), *arguments]
+        return subprocess.run(command, env=clean_environment(), capture_output=True, timeout=60).returncode
+
+    assert ends_with("expendable") == 0
+    assert ends_with() == (0 if sys.version_info >= (3, 14) else -signal.SIGABRT)

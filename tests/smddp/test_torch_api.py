@@ -8,9 +8,9 @@ from rank_jobs import run_ranks
 ONLY_GLOO = "ValueError: monitored_barrier is only implemented for GLOO"
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_groups_work_objects_and_reductions(size: int) -> None:
-    for rank, result in enumerate(run_ranks("torch_api", size)):
+@pytest.mark.parametrize("hosts", ["aa", "aaa", "abc", "aabb"])
+def test_groups_work_objects_and_reductions(hosts: str) -> None:
+    for rank, result in enumerate(run_ranks("torch_api", len(hosts), hosts=hosts)):
         report = result.report
         # From torch 2.14 on, the function works for us too.
         assert report["monitored_barrier"] == "" or report["monitored_barrier"].startswith(ONLY_GLOO)

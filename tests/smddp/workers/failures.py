@@ -223,8 +223,7 @@ def joining_descriptors() -> None:
     dist.barrier()
     start = time.monotonic()
     if dist.get_rank() == dist.get_world_size() - 1:
-        # Enough to listen and to meet rank 0.
-        limit_descriptors(3)
+        limit_descriptors(int(sys.argv[2]))
     report_failure(exceptions.SMDDPError, start, dist.new_group)
 
 

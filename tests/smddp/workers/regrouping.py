@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -28,6 +31,11 @@ def report(message: str = "", seconds: float = 0) -> None:
 
 def die(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_soon(*_: object) -> None:
+    time.sleep(1)
+    die()
 
 
 def check_sum() -> None:
@@ -84,6 +92,76 @@ def failure_in_gloos_set_up() -> None:
         setattr(_fallbacks, "_gloo", fail)  # noqa: B010
     start = time.monotonic()
     report_failure(exceptions.SMDDPError, start, lambda: dist.init_process_group("smddp", timeout=TIMEOUT))
+
+
+def death_while_gloo_connects() -> None:
+    """The others are where gloo looks at nothing of ours: on a store of their own, in which nobody else comes."""
+
+    def alone(store: object, rank: int, size: int, seconds: float) -> object:
+        return gloo(c10d.HashStore(), rank, size, 60.0)
+
+    gloo = getattr(_fallbacks, "_gloo")  # noqa: B009  (not exported)
+    setattr(_fallbacks, "_gloo", die_soon if RANK == SIZE - 1 else alone)  # noqa: B010
+    start = time.monotonic()
+    report_failure(exceptions.SMDDPPeerError, start, lambda: dist.init_process_group("smddp", timeout=TIMEOUT))
+
+
+def segments_of(pid: int) -> set[str]:
+    """Names of the shared memory that a process has mapped."""
+    return set(re.findall(r"/dev/shm/(smddp-\w+)", Path(f"/proc/{pid}/maps").read_text()))
+
+
+class Announced(c10d.Store):
+    """Calls a function before this rank says how it can be reached."""
+
+    def __init__(self, store: c10d.Store, before: Callable[[], None]) -> None:
+        super().__init__()
+        self.store = store
+        self.before = before
+
+    def set(self, key: str, value: Any) -> None:
+        if key.endswith(f"rank/{RANK}"):
+            self.before()
+        self.store.set(key, value)
+
+    def get(self, key: str) -> bytes:
+        return self.store.get(key)
+
+    def check(self, keys: list[str]) -> bool:
+        return self.store.check(keys)
+
+    def wait(self, keys: list[str], *timeout: timedelta) -> None:
+        self.store.wait(keys, *timeout)
+
+
+def death_of_the_memorys_maker() -> None:
+    """Rank 1 waits for rank 0 to say who is on which host when that has just made this host's memory."""
+    folder = Path(sys.argv[2])
+    (folder / str(RANK)).write_text(str(os.getpid()))
+    store: c10d.Store = c10d.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), SIZE, RANK == 0, TIMEOUT)
+    if RANK == SIZE - 1:
+        maker, survivor = (int((folder / str(rank)).read_text()) for rank in range(2))
+
+        def strike() -> None:
+            while not (made := segments_of(maker)):
+                time.sleep(0.001)
+            (folder / "segments").write_text("\n".join(made))
+            os.kill(maker, signal.SIGKILL)
+            os.kill(survivor, signal.SIGCONT)
+            die()
+
+        def stop_survivor() -> None:
+            time.sleep(0.5)
+            os.kill(survivor, signal.SIGSTOP)
+            threading.Thread(target=strike).start()
+
+        store = Announced(store, stop_survivor)
+    start = time.monotonic()
+    report_failure(
+        exceptions.SMDDPPeerError,
+        start,
+        lambda: dist.init_process_group("smddp", store=store, rank=RANK, world_size=SIZE, timeout=TIMEOUT),
+    )
 
 
 def death_before_a_new_group() -> None:
@@ -155,7 +233,9 @@ CASES: dict[str, Callable[[], None]] = {
     "again_on_one_store": again_on_one_store,
     "restarted": restarted,
     "death_in_gloos_set_up": death_in_gloos_set_up,
+    "death_while_gloo_connects": death_while_gloo_connects,
     "failure_in_gloos_set_up": failure_in_gloos_set_up,
+    "death_of_the_memorys_maker": death_of_the_memorys_maker,
     "death_before_a_new_group": death_before_a_new_group,
     "survivors_form_a_group": survivors_form_a_group,
     "death_in_a_part": death_in_a_part,

@@ -112,6 +112,46 @@ def reductions(rank: int, size: int) -> None:
     assert numbers.tolist() == [complex(sum(range(size)), size)] * 2
 
 
+def results_within_inputs(rank: int, size: int) -> None:
+    """Where memory is saved by giving a part of one side as the other: gloo copies, and has the right numbers."""
+    for count in (4, 1000, 100_000):
+        whole = torch.arange(float(count * size)) % 7 + 1
+        parts = list(whole.chunk(size))
+        share = parts[rank] * (size * (size + 1) // 2)
+        everyone = torch.cat([parts[0] * (one + 1) for one in range(size)])
+        for place in (0, rank, 1):
+            given = whole * (rank + 1)
+            result = given[place * count : (place + 1) * count]
+            dist.reduce_scatter_tensor(result, given)
+            assert torch.equal(result, share), (count, place)
+            lists = [part * (rank + 1) for part in parts]
+            dist.reduce_scatter(lists[place], lists)
+            assert torch.equal(lists[place], share), (count, place)
+            gathered = torch.zeros(count * size)
+            own = gathered[place * count : (place + 1) * count].copy_(parts[0] * (rank + 1))
+            dist.all_gather_into_tensor(gathered, own)
+            assert torch.equal(gathered, everyone), (count, place)
+            outputs = [torch.zeros(count) for _ in range(size)]
+            dist.all_gather(outputs, outputs[place].copy_(parts[0] * (rank + 1)))
+            assert torch.equal(torch.cat(outputs), everyone), (count, place)
+        # From the middle of one part to that of the next.
+        given = whole * (rank + 1)
+        result = given[count // 2 : count // 2 + count]
+        dist.reduce_scatter_tensor(result, given)
+        assert torch.equal(result, share), count
+
+
+def tensors_that_share_memory(size: int) -> None:
+    """As of a tied weight: each element is summed once, however large the tensors are."""
+    for count in (4, 10_000, 1_000_000):
+        tied, other = torch.ones(count), torch.ones(5)
+        torch_dist.all_reduce_coalesced([tied, other, tied])
+        assert tied.tolist() == [float(size)] * count
+        halves = torch.ones(2 * count)
+        torch_dist.all_reduce_coalesced([halves[: count + count // 2], halves[count:]])
+        assert halves.tolist() == [float(size)] * (2 * count)
+
+
 def work_objects(rank: int, size: int) -> dict[str, str]:
     work = dist.all_reduce(torch.ones(3), async_op=True)
     assert work is not None
@@ -123,6 +163,10 @@ def work_objects(rank: int, size: int) -> dict[str, str]:
     assert work.get_future().done()
     later = work.get_future().then(lambda future: future.value()[0] + 1).then(lambda future: future.value() * 2)
     assert later.wait().tolist() == [2.0 * (size + 1)] * 3
+    everyone = dist.all_gather([torch.zeros(1) for _ in range(size)], torch.tensor([float(rank)]), async_op=True)
+    assert everyone is not None
+    joined = everyone.get_future().then(lambda future: torch.cat(future.value()).tolist())
+    assert joined.wait() == [float(one) for one in range(size)], "the future's value is one list, as of gloo"
     peer = (rank + 1) % size
     received = torch.zeros(1)
     requests = dist.batch_isend_irecv(
@@ -172,6 +216,8 @@ def main() -> None:
         options()
         coalescing(size)
         reductions(rank, size)
+        results_within_inputs(rank, size)
+        tensors_that_share_memory(size)
         report["late"] = work_objects(rank, size)
         report["monitored_barrier"] = timeouts(size)
     several_back_ends(size)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import socket
+import threading
+import time
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -15,20 +18,32 @@ from torch._C import _distributed_c10d as c10d
 
 from smdistributed.dataparallel.compiled import _C
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 __all__ = ["fallbacks"]
+
+# How late a death is seen at worst.
+_LOOK_SECONDS = 0.05
 
 
 def fallbacks(
-    store: c10d.Store, rank: int, size: int, seconds: float, locals_: list[int], exchange: str
+    store: c10d.Store,
+    rank: int,
+    size: int,
+    seconds: float,
+    watch: Callable[[], None],
+    locals_: list[int],
+    exchange: str,
 ) -> tuple[Any, Any, Any, bool]:
     """What serves a group, called by all its ranks as it is made.
 
-    ``locals_``: the ranks of this host, if there are several hosts and all have as many. ``exchange``: the setting
+    ``watch``: raises the error of a group whose ranks are no longer all there. ``locals_``: the ranks of this host, if there are several hosts and all have as many. ``exchange``: the setting
     ``SMDDP_GPU_EXCHANGE``. Returns the back end for CPU tensors, that for tensors on a GPU (``None`` where ranks share
     one or have none), the same for the ranks of this host alone (``None`` where nobody needs it), and whether
     all-reduces on GPUs cross between hosts by smddp's exchange.
     """
-    gloo = _gloo(store, rank, size, seconds)
+    gloo = _watched(lambda: _gloo(store, rank, size, seconds), seconds, watch)
     # By what torch was built with, not by what the machine has: all ranks must take part in the comparison.
     if not dist.is_nccl_available():
         return gloo, None, None, False
@@ -47,8 +62,61 @@ def fallbacks(
     return gloo, nccl, local, True
 
 
+def _watched(make: Callable[[], Any], seconds: float, watch: Callable[[], None]) -> Any:
+    """What ``make`` returns, made in a thread of its own, which is left behind when ``watch`` raises or time is up.
+
+    While it connects, gloo waits 30 s for a rank that died or failed after it said where it listens, whatever the
+    group's timeout, and looks at nothing but its own sockets.
+    """
+    made: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+
+    def run() -> None:
+        # The others leave at about the same time, which ends gloo's waiting while this interpreter ends.
+        _C.make_expendable()
+        try:
+            made.put((make(), None))
+        except BaseException as error:  # noqa: BLE001  (it is raised again where somebody waits)
+            made.put((None, error))
+
+    threading.Thread(target=run, name="smddp-gloo-setup", daemon=True).start()
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            group, error = made.get(timeout=_LOOK_SECONDS)
+        except queue.Empty:
+            watch()
+            if time.monotonic() > until:
+                raise TimeoutError(f"gloo's connections do not stand after {seconds:g} s") from None
+            continue
+        if error is not None:
+            raise error
+        return group
+
+
+def _require_descriptors(count: int) -> None:
+    """Fail while it can still be said why: gloo's listener ends the process when it finds that there are no more.
+
+    Raises:
+        RuntimeError: this process may not open that many more.
+    """
+    opened: list[int] = []
+    try:
+        for _ in range(count):
+            opened.append(os.open(os.devnull, os.O_RDONLY))  # noqa: PERF401  (those before the last must be closed)
+    except OSError as error:
+        raise RuntimeError(
+            f"gloo needs {count} descriptors: {error.strerror} in this process; raise its limit "
+            "(ulimit -n, or LimitNOFILE of the service)"
+        ) from None
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
 def _gloo(store: c10d.Store, rank: int, size: int, seconds: float) -> Any:
     """On the address that ours uses: one setting for both."""
+    # One for each other rank, four for itself, and what it accepts before it knows of whom.
+    _require_descriptors(size + 8)
     gloo: Any = c10d.ProcessGroupGloo  # its options are not in torch's stubs
     options = gloo._Options()
     options._devices = [gloo.create_device(hostname=_C.address())]
