@@ -10,10 +10,11 @@ See README.md in this folder for what is measured and how.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from harness.network import NetworkError, network
 from harness.options import add_common, peers_of, rounds_of, settings_of
 from harness.peers import OPERATIONS, Peer, Place
 from harness.results import Cell
+from harness.stored import Done, each_line
 
 SIZES = "4K,16K,64K,256K,1M,4M,16M,128M"
 QUICK_SIZES = "4K,64K,1M,16M"
@@ -46,6 +48,7 @@ class Request:
     effort: Effort
     cache: Path
     options: dict[str, str]
+    done: Done = field(default_factory=Done)
 
 
 def parse(arguments: list[str]) -> tuple[argparse.Namespace, Request]:
@@ -56,7 +59,8 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, Request]:
     add("--layout", help=f"HOSTSxRANKS[@LINK], several by commas (default: {names}); several hosts need root")
     add("--op", default="all_reduce", help=f"{', '.join(OPERATIONS)}, several by commas, or all (default: %(default)s)")
     add("--sizes", help=f"bytes of a message, K and M for KiB and MiB (default: {SIZES})")
-    add("--resume", action="store_true", help="with --output: leave out what that file already has of this build")
+    resume = "with --output: leave out sizes of which that file has as many rounds of this build as --rounds asks for"
+    add("--resume", action="store_true", help=resume)
     add_common(
         parser,
         PEERS,
@@ -80,6 +84,12 @@ def _request(options: argparse.Namespace) -> Request:
             raise ValueError(f"--op: {name!r} is none of {', '.join(OPERATIONS)}, all")
     if options.resume and not options.output:
         raise ValueError("--resume needs --output FILE, whose lines say what is done")
+    done = Done()
+    if options.resume and options.output.exists():
+        try:
+            each_line(options.output, done.add)
+        except ValueError as error:
+            raise ValueError(f"--resume: {error}") from error
     return Request(
         [layout for name in layouts.split(",") for layout in layout_named(name)],
         operations,
@@ -88,32 +98,36 @@ def _request(options: argparse.Namespace) -> Request:
         Effort(rounds_of(options), 0.1 if quick else 0.3, options.wait),
         options.cache,
         settings_of(options),
+        done,
     )
 
 
 def measure(
     request: Request, layout: Layout, operation: str, sizes: list[int], folder: Path, say: Say
-) -> dict[str, Any]:
-    """One layout and operation: the JSON object of its line, with the cells themselves under ``cells``."""
+) -> tuple[dict[str, Any], KeyboardInterrupt | None]:
+    """One layout and operation: the JSON object of its line, with the cells themselves under ``cells``, and what
+    stopped it, if that came after a round."""
     cache = Cache(request.cache)
     with network(layout, folder) as net:
         links = machine.Links(net, layout)
         link_rate = links.bytes_per_second()
+        started = machine.caches(cache)
         field = Field(Place(layout, net, cache, request.options), say)
-        with field.started(request.peers, operation, folder):
-            started = machine.caches(cache)
-            cells = [Cell(layout.name, operation, size) for size in sizes]
-            waiting: dict[str, float] = {}
-            interrupted = False
-            try:
+        cells = [Cell(layout.name, operation, size) for size in sizes]
+        waiting: dict[str, float] = {}
+        stop: KeyboardInterrupt | None = None
+        try:
+            with field.started(request.peers, operation, folder):
                 field.fill(cells, request.effort, links)
                 waiting = field.waiting_shares() if operation == "all_reduce" else {}
-            except (KeyboardInterrupt, SystemExit):
-                interrupted = True  # What was measured by now is worth keeping.
+        except KeyboardInterrupt as error:
+            if not any(cell.rounds for cell in cells):
+                raise
+            stop = error  # What was measured by now is worth keeping.
         return {
             "layout": layout.name,
             "operation": operation,
-            "interrupted": interrupted,
+            "interrupted": stop is not None,
             "link_bytes_per_second": round(link_rate),
             "congestion_control": net.congestion_control,
             "caches_at_start": started.label,
@@ -124,7 +138,7 @@ def measure(
             "waiting_share_of_core": {name: round(share, 3) for name, share in waiting.items()},
             "cells": [cell.summary() for cell in cells if cell.rounds],
             "claims": [claim.summary() for claim in run_claims(cells, waiting, layout)],
-        }
+        }, stop
 
 
 def run_claims(cells: list[Cell], waiting: dict[str, float], layout: Layout) -> list[Claim]:
@@ -135,15 +149,13 @@ def run_claims(cells: list[Cell], waiting: dict[str, float], layout: Layout) -> 
     return claims
 
 
-def sizes_left(request: Request, layout: Layout, operation: str, output: Path | None, build: str) -> list[int]:
-    """The sizes that `output` has not yet got from this build of the library."""
-    done: set[int] = set()
-    if output and output.exists():
-        for line in output.read_text().splitlines():
-            run = json.loads(line)
-            of_line = (run["layout"], run["operation"], run["machine"].get("smddp_build"))
-            done |= {cell["bytes"] for cell in run["cells"]} if of_line == (layout.name, operation, build) else set()
-    return [size for size in request.sizes if size not in done]
+def sizes_left(request: Request, layout: Layout, operation: str, build: str) -> list[int]:
+    """The sizes of which there are not yet all rounds from this build of the library."""
+
+    def done(size: int) -> int:
+        return request.done.rounds(build, layout.name, operation, size)
+
+    return [size for size in request.sizes if done(size) < request.effort.rounds]
 
 
 def show(run: dict[str, Any], described: dict[str, object]) -> None:
@@ -170,8 +182,9 @@ def show(run: dict[str, Any], described: dict[str, object]) -> None:
 
 
 def exit_code(runs: list[dict[str, Any]]) -> int:
-    """0 when something was measured and no library's results were wrong."""
-    return 0 if runs and not any(run["wrong"] for run in runs) else 1
+    """0 when something was measured, or nothing was left to, and no library's results were wrong."""
+    measured = not runs or any(run["cells"] for run in runs)
+    return 0 if measured and not any(run["wrong"] for run in runs) else 1
 
 
 def main() -> int:
@@ -182,24 +195,26 @@ def main() -> int:
     described = machine.description()
     build = str(described["smddp_build"])
     with tempfile.TemporaryDirectory(prefix="smddp-bench-") as folder:
-        for layout in request.layouts:
-            for operation in request.operations:
-                output = options.output if options.resume else None
-                sizes = sizes_left(request, layout, operation, output, build)
-                if not sizes:
-                    continue
-                run = measure(request, layout, operation, sizes, Path(folder), say)
-                runs.append(run)
-                if options.output:
-                    line = {"benchmark": "collectives", "machine": described, **run}
-                    with options.output.open("a") as file:
-                        print(json.dumps(line), file=file)
-                if not options.json:
-                    show(run, described)
-                if run["interrupted"]:
-                    raise KeyboardInterrupt
+        for layout, operation in itertools.product(request.layouts, request.operations):
+            sizes = sizes_left(request, layout, operation, build)
+            if not sizes:
+                continue
+            run, stop = measure(request, layout, operation, sizes, Path(folder), say)
+            runs.append(run)
+            if options.output:
+                line = {"benchmark": "collectives", "machine": described, **run}
+                with options.output.open("a") as file:
+                    print(json.dumps(line), file=file)
+            if not options.json:
+                show(run, described)
+            if stop:
+                raise stop
     claims = [claim for run in runs for claim in run["claims"]]
     print(json.dumps({"benchmark": "collectives", "machine": described, "runs": runs, "claims": claims}))
+    if not runs:
+        program.say(f"nothing is left to measure: {options.output} has all rounds of this build")
+    elif not any(run["cells"] for run in runs):
+        program.say(program.NOTHING_MEASURED)
     return exit_code(runs)
 
 

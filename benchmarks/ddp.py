@@ -127,7 +127,11 @@ def main() -> int:
     claims = [claim for part in parts for claim in ddp_claims(part)]
     line = {"benchmark": "ddp", "machine": described, "parts": parts, "claims": claims}
     report.emit(line, "\n".join([*map(ddp_text, parts), *map(report.verdict, claims)]), options)
-    return 1 if any(layout["wrong"] for part in parts for layout in part["layouts"]) else 0
+    layouts = [layout for part in parts for layout in part["layouts"]]
+    measured = any(layout["libraries"] for layout in layouts)
+    if not measured:
+        program.say(program.NOTHING_MEASURED)
+    return 1 if not measured or any(layout["wrong"] for layout in layouts) else 0
 
 
 if __name__ == "__main__":

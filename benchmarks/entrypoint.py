@@ -24,7 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from harness import program, report
 from harness.build import Cache, UnavailableError
 from harness.network import NetworkError
-from harness.options import default_cache
+from harness.options import absolute, default_cache
+from harness.stored import appendable
 from harness.train_commands import OURS, THEIRS, Command, commands
 from harness.train_hosts import run_two, two_hosts
 from harness.train_jobs import FIRST_LINE, LINES, Ran, run_job, write_job
@@ -48,8 +49,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--part", default=",".join(PARTS), help="several by commas (default: %(default)s)")
     add("--quick", action="store_true", help="5 starts, one round of the others")
     add("--json", action="store_true", help="only the JSON line on stdout, no table")
-    add("--output", type=Path, help="append the JSON line to this file")
-    add("--cache", type=Path, default=default_cache(), help="folder for what is installed")
+    add("--output", type=appendable, help="append the JSON line to this file")
+    add("--cache", type=absolute, default=default_cache(), help="folder for what is installed")
     options = parser.parse_args(arguments)
     options.part = options.part.split(",")
     for name in options.part:

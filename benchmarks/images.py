@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from harness import machine, program, report
 from harness.build import UnavailableError
 from harness.image_builds import Clone, changed_files, clone
+from harness.stored import appendable
 
 from shoal.errors import ShoalError
 from shoal.image.catalogue.baselines import baseline
@@ -54,7 +55,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="builds of each kind (default: 3, of smddp_core, smddp_core_all and cold 1)",
     )
     add("--json", action="store_true", help="only the JSON line on stdout, no table")
-    add("--output", type=Path, help="append the JSON line to this file")
+    add("--output", type=appendable, help="append the JSON line to this file")
     options = parser.parse_args(arguments)
     options.rows, options.part = options.rows.split(","), options.part.split(",")
     for name in options.part:

@@ -23,7 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from harness import machine, program, report
 from harness.build import Cache, UnavailableError
-from harness.options import add_wait, default_cache
+from harness.options import absolute, add_wait, default_cache
+from harness.stored import appendable
 from harness.two_hosts import (
     JOBS,
     Job,
@@ -58,8 +59,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--quick", action="store_true", help=f"{_QUICK} rounds")
     add_wait(parser)
     add("--json", action="store_true", help="only the JSON line on stdout, no table")
-    add("--output", type=Path, help="append the JSON line to this file")
-    add("--cache", type=Path, default=default_cache(), help="folder for what is installed")
+    add("--output", type=appendable, help="append the JSON line to this file")
+    add("--cache", type=absolute, default=default_cache(), help="folder for what is installed")
     options = parser.parse_args(arguments)
     for name in options.job.split(","):
         if name not in names:

@@ -23,6 +23,7 @@ from harness.build import UnavailableError
 from harness.measure import WrongResultError
 from harness.pipeline import Case, Sides
 from harness.pipeline_page import Row, claims, steps_row, text
+from harness.stored import appendable
 
 Say = Callable[[str], None]
 PARTS = ("sleep", "compute", "memory", "hop")
@@ -39,7 +40,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--rounds", type=int, help="turns of all sides (default: 15)")
     add("--quick", action="store_true", help="3 rounds; sleep: 2 ranks, 8 micro-batches")
     add("--json", action="store_true", help="only the JSON line on stdout, no tables")
-    add("--output", type=Path, help="append the JSON line to this file")
+    add("--output", type=appendable, help="append the JSON line to this file")
     options = parser.parse_args(arguments)
     options.part = options.part.split(",")
     for name in options.part:

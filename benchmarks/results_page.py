@@ -10,7 +10,6 @@ same layout and operation are put together round by round: a long measurement ma
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from harness.layout import LAYOUTS, layout_named, size_name
 from harness.peers import OPERATIONS
 from harness.report import markdown
 from harness.results import OURS, Cell, cell_from, duration
+from harness.stored import each_line
 
 _HEAD = """# Measured results
 
@@ -201,23 +201,6 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
 
 
-def _read(page: Page, name: str) -> None:
-    """Add a file's lines to the page.
-
-    Raises:
-        ValueError: what is wrong with it, and where.
-    """
-    try:
-        lines = Path(name).read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{name}: cannot be read ({error})") from error
-    for number, text in enumerate(lines, 1):
-        try:
-            page.add(json.loads(text))
-        except (ValueError, KeyError) as error:
-            raise ValueError(f"{name}: line {number}: not a line of results ({error!r})") from error
-
-
 def main() -> int:
     """Read the files named on the command line and print the page."""
     parser = argparse.ArgumentParser(description="Print a page of measured results.")
@@ -225,7 +208,7 @@ def main() -> int:
     page = Page()
     try:
         for name in parser.parse_args().files:
-            _read(page, name)
+            each_line(Path(name), page.add)
         if not page.machines:
             raise ValueError("no results in these files")
     except ValueError as error:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
+
+from harness.stored import appendable
 
 
 class Named(Protocol):
@@ -35,14 +38,29 @@ def add_common(
     add("--quick", action="store_true", help=quick)
     add("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of smddp (SMDDP_...), repeatable")
     add("--json", action="store_true", help="only the JSON line on stdout, no tables")
-    add("--output", type=Path, help=output)
-    add("--cache", type=Path, default=default_cache(), help="folder for what is compiled")
+    add("--output", type=appendable, help=output)
+    add("--cache", type=absolute, default=default_cache(), help="folder for what is compiled")
 
 
 def add_wait(parser: argparse.ArgumentParser) -> None:
     """Add --wait: tests, which want no figures, take 0."""
     text = "a round waits at most so long for others to leave the machine alone (default: %(default)s)"
-    parser.add_argument("--wait", type=float, default=15.0, metavar="SECONDS", help=text)
+    parser.add_argument("--wait", type=_seconds, default=15.0, metavar="SECONDS", help=text)
+
+
+def absolute(text: str) -> Path:
+    """For --cache: what is started on a host does not begin in this program's folder."""
+    return Path(text).absolute()
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0")
+    return seconds
 
 
 def rounds_of(options: argparse.Namespace) -> int:

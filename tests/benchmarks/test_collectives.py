@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,12 +19,16 @@ from harness.network import NetworkError, network
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "collectives.py"
 
 
-def start(*arguments: str, cache: Path, **env: str) -> subprocess.Popen[str]:
+def start(*arguments: str, cache: Path | str, **env: str) -> subprocess.Popen[str]:
     argv = [sys.executable, str(SCRIPT), "--cache", str(cache), "--wait", "0", *arguments]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **env})
+    pipe = subprocess.PIPE
+    # In a group of its own, as a shell would: so that a test can send what Ctrl-C sends.
+    return subprocess.Popen(
+        argv, stdout=pipe, stderr=pipe, text=True, env={**os.environ, **env}, start_new_session=True
+    )
 
 
-def finished(*arguments: str, cache: Path) -> tuple[int, list[str], str]:
+def finished(*arguments: str, cache: Path | str) -> tuple[int, list[str], str]:
     process = start(*arguments, cache=cache)
     out, err = process.communicate(timeout=480)
     return process.returncode, out.splitlines(), err
@@ -74,10 +79,30 @@ def test_two_hosts_and_a_file_that_says_what_is_done(cache: Path, tmp_path: Path
     # What the shaper lets through: more would mean that there is none.
     assert 0 < run["link_bytes_per_second"] < 1e9 / 8
     assert json.loads(output.read_text())["cells"] == run["cells"]
-    code, out, err = finished(*words, "--sizes", "4K,64K", cache=cache)
+    words += ["--sizes", "4K,64K"]
+    code, out, err = finished(*words, cache=os.path.relpath(cache))  # On a host, too, it is this folder.
     assert code == 0, err
     assert [cell["bytes"] for cell in json.loads(out[-1])["runs"][0]["cells"]] == [65536]
     assert len(output.read_text().splitlines()) == 2
+    code, out, err = finished(*words, cache=cache)
+    assert (code, json.loads(out[-1])["runs"]) == (0, [])
+    assert f"nothing is left to measure: {output} has all rounds of this build" in err
+
+
+def test_a_size_is_done_when_it_has_all_rounds(cache: Path, tmp_path: Path) -> None:
+    output = tmp_path / "results.jsonl"
+    words = ["--layout", "1x2", "--sizes", "4K", "--op", "broadcast", "--peers", "gloo", "--output", str(output)]
+    for rounds, lines in (("1", 1), ("2", 2), ("3", 2)):
+        code, _, err = finished(*words, "--rounds", rounds, "--resume", cache=cache)
+        assert code == 0, err
+        assert len(output.read_text().splitlines()) == lines, f"--rounds {rounds}"
+
+
+def test_a_run_that_measured_nothing_has_failed(cache: Path) -> None:
+    words = ["--layout", "1x2", "--sizes", "4K", "--peers", "smddp", "--set", "SMDDP_WIRE_DTYPE=float8", "--json"]
+    code, out, err = finished(*words, cache=cache)
+    assert (code, json.loads(out[0])["runs"][0]["cells"]) == (1, [])
+    assert "benchmarks/collectives.py: nothing was measured" in err.splitlines()[-1]
 
 
 def ours(mark: str) -> list[int]:
@@ -90,6 +115,13 @@ def ours(mark: str) -> list[int]:
         except OSError:
             continue
     return found
+
+
+def check_all_end(mark: str) -> None:
+    end = time.monotonic() + 30
+    while left := ours(mark):
+        assert time.monotonic() < end, f"processes {left} are still there"
+        time.sleep(0.2)
 
 
 @pytest.mark.usefixtures("_hosts")
@@ -107,16 +139,43 @@ def test_nothing_is_left_behind(signum: signal.Signals, cache: Path, tmp_path: P
         process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode != 0
-    end = time.monotonic() + 30
-    while left := ours(str(tmp_path)):
-        assert time.monotonic() < end, f"processes {left} are still there"
-        time.sleep(0.2)
+    assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[signum]
+    check_all_end(str(tmp_path))
     if signum != signal.SIGKILL:
         assert list(tmp_path.iterdir()) == [output]
         kept = json.loads(output.read_text())
         assert kept["interrupted"]
         assert len(kept["cells"][0]["rounds"]) >= 1
+
+
+@pytest.mark.usefixtures("_hosts")
+@pytest.mark.skipif(shutil.which("mpirun.openmpi") is None, reason="needs Open MPI")
+@pytest.mark.parametrize("moment", ["starting Open MPI", "round 1 "])
+def test_ctrl_c_ends_daemons_on_other_hosts(moment: str, cache: Path) -> None:
+    mark = f"BENCHMARK_MARK=x{time.monotonic_ns()}"
+    words = ["--layout", "2x1@1gbit", "--sizes", "4K", "--rounds", "1000", "--peers", "openmpi"]
+    process = start(*words, cache=cache, BENCHMARK_MARK=mark.partition("=")[2])
+    assert process.stderr is not None
+    while moment not in (line := process.stderr.readline()):
+        assert line, "it ended before"
+    while not any(b"orted" in name_of(pid) for pid in ours(mark)):
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    try:
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "interrupted; nothing was left behind" in err.splitlines()[-1]
+    assert [name_of(pid) for pid in ours(mark)] == []
+
+
+def name_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/comm").read_bytes()
+    except OSError:
+        return b""
 
 
 def test_who_is_not_root_is_told_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -136,6 +195,13 @@ def test_who_is_not_root_is_told_so(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         (["--rounds", "0"], "--rounds: 0 is less than 1"),
         (["--set", "FOO=1"], "--set: 'FOO=1' is not SMDDP_NAME=VALUE"),
         (["--resume"], "--resume needs --output FILE"),
+        (
+            ["--resume", "--output", str(SCRIPT)],
+            f"--resume: {SCRIPT}: line 1: not a line of results: no JSON at column 1",
+        ),
+        (["--output", "/"], "--output: '/' cannot be written (Is a directory)"),
+        (["--wait", "-1"], "--wait: '-1' is no number of seconds from 0"),
+        (["--wait", "nan"], "--wait: 'nan' is no number of seconds from 0"),
     ],
 )
 def test_bad_input_is_one_clear_line(arguments: list[str], message: str, cache: Path) -> None:

@@ -40,7 +40,9 @@ def say(text: str) -> None:
 def run_with(peers: list[Gloo], cache: Path, folder: Path, sizes: list[int], layout: str = "1x2") -> dict[str, object]:
     (place,) = layout_named(layout)
     request = collectives.Request([place], ["all_reduce"], sizes, list(peers), Effort(1, 0.01, 0), cache, {})
-    return collectives.measure(request, place, "all_reduce", sizes, folder, say)
+    run, stop = collectives.measure(request, place, "all_reduce", sizes, folder, say)
+    assert stop is None
+    return run
 
 
 @pytest.mark.parametrize("fault", ["rounds", "forgets"])

@@ -57,6 +57,13 @@ def test_scaling(cache: Path) -> None:
     assert any("efficiency" in line for line in out)
 
 
+def test_a_run_that_measured_nothing_has_failed(cache: Path) -> None:
+    words = ["--part", "scaling", "--hosts", "1", "--rounds", "1", "--peers", "smddp"]
+    code, out, err = finished(*words, "--set", "SMDDP_WIRE_DTYPE=float8", cache=cache)
+    assert (code, json.loads(out[-1])["parts"][0]["layouts"][0]["libraries"]) == (1, {})
+    assert "benchmarks/ddp.py: nothing was measured" in err.splitlines()[-1]
+
+
 def a_layout(hosts: int, smddp: float, bound: float) -> dict[str, Any]:
     name = f"{hosts}x1@1gbit" if hosts > 1 else "1x1"
     times = {"step_seconds": smddp, "cpu_seconds": 0.1}
@@ -100,6 +107,8 @@ def test_bounds() -> None:
         (["--peers", "nccl"], "--peers: 'nccl' is none of smddp, smddp-bf16, gloo, openmpi"),
         (["--hosts", "0"], "--hosts: '0' is not a list of numbers from 1 to 16"),
         (["--rounds", "0"], "--rounds: 0 is less than 1"),
+        (["--output", "/no/such/file"], "--output: '/no/such/file' cannot be written (No such file or directory)"),
+        (["--wait", "-1"], "--wait: '-1' is no number of seconds from 0"),
     ],
 )
 def test_bad_input_is_one_clear_line(arguments: list[str], message: str, cache: Path) -> None:

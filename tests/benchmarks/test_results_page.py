@@ -72,7 +72,7 @@ def test_rounds_of_two_machines_are_not_mixed(tmp_path: Path) -> None:
     assert "1x2 all_reduce was measured on another machine, too" in done.stderr
 
 
-@pytest.mark.parametrize("text", ["", "{}", "no JSON"])
+@pytest.mark.parametrize("text", ["", "{}", "[]", "no JSON"])
 def test_what_is_not_results_is_refused(text: str, tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_text(text)
