@@ -83,6 +83,8 @@ def test_tune_reports_a_broken_table_before_it_measures(tmp_path: Path) -> None:
     done = smddp("tune", "--ranks", "2", "--output", str(table))
     assert done.returncode == 1
     assert f"smddp: {table}: not JSON" in done.stderr
+    assert "remove or move it, or give --output another file" in done.stderr
+    assert "smddp tune again" not in done.stderr
     assert "[1/" not in done.stderr
     assert table.read_text() == "{"
 
@@ -92,7 +94,23 @@ def test_a_group_refuses_a_broken_table_that_was_named(tmp_path: Path) -> None:
     table.write_text('{"format": 1, "topologies": {"1x1": {"settings": {"SMDDP_ONE_SHOT_BYTES": "-5"}}}}')
     (only,) = run_ranks("tuned", 1, env={"SMDDP_TUNE_FILE": str(table)}, may_fail=[0])
     assert only.returncode == 1
-    assert "SMDDP_ONE_SHOT_BYTES=-5" in only.output
+    said = "1x1: SMDDP_ONE_SHOT_BYTES=-5: expected a whole number from 0 to 2^44; run smddp tune again"
+    assert f"SMDDP_TUNE_FILE={table}: {said}" in only.output
+
+
+def test_a_group_passes_over_a_default_table_with_a_value_that_no_group_takes(tmp_path: Path) -> None:
+    table = tmp_path / "smddp" / "tuning.json"
+    tuning.save(table, "1x1", {"settings": {"SMDDP_ONE_SHOT_BYTES": "foo"}, "machine": tuning.machine()})
+    (only,) = run_ranks("tuned", 1, env={"XDG_CONFIG_HOME": str(tmp_path)})
+    assert only.report == {"sum": 1.0, "settings": {}}
+    said = "1x1: SMDDP_ONE_SHOT_BYTES=foo: expected a whole number from 0 to 2^44; run smddp tune again"
+    assert f"{table}: {said} (the file is ignored)" in only.output
+
+
+def accepting(name: str, value: str) -> str:
+    """As the compiled library has it: what is expected instead of a value."""
+    assert name in KNOWN
+    return "" if value.isdigit() else "a whole number"
 
 
 def write(path: Path, topologies: object, version: int = 1) -> Path:
@@ -103,9 +121,9 @@ def write(path: Path, topologies: object, version: int = 1) -> Path:
 def test_a_table_is_read_for_its_topology_only(tmp_path: Path) -> None:
     table = write(tmp_path / "t", {"1x2": {"settings": {"SMDDP_ONE_SHOT_BYTES": "8"}}})
     environ = {"SMDDP_TUNE_FILE": str(table)}
-    assert tuning.settings_for("1x2", environ, KNOWN) == {"SMDDP_ONE_SHOT_BYTES": "8"}
-    assert tuning.settings_for("2x2", environ, KNOWN) == {}
-    assert tuning.settings_for(None, environ, KNOWN) == {}
+    assert tuning.settings_for("1x2", environ, KNOWN, accepting) == {"SMDDP_ONE_SHOT_BYTES": "8"}
+    assert tuning.settings_for("2x2", environ, KNOWN, accepting) == {}
+    assert tuning.settings_for(None, environ, KNOWN, accepting) == {}
 
 
 @pytest.mark.parametrize(
@@ -118,6 +136,13 @@ def test_a_table_is_read_for_its_topology_only(tmp_path: Path) -> None:
         ('{"format": 1, "topologies": {"1x2": {}}}', "expected topologies"),
         ('{"format": 1, "topologies": {"1x2": {"settings": {"SMDDP_ONE_SHOT_BYTES": 8}}}}', "text values"),
         ('{"format": 1, "topologies": {"1x2": {"settings": {"SMDDP_SPEED": "8"}}}}', "no such setting: SMDDP_SPEED"),
+        (
+            '{"format": 1, "topologies": {"1x2": {"settings": {"SMDDP_ONE_SHOT_BYTES": "foo"}}}}',
+            "1x2: SMDDP_ONE_SHOT_BYTES=foo: expected a whole number",
+        ),
+        ('{"format": 1, "topologies": {"1x2": {"settings": {"SMDDP_ONE_SHOT_BYTES": "\\ud800"}}}}', "text values"),
+        ("[" * 200_000, "nested too deeply"),
+        ('{"format": 1, "topologies": ' + '{"a":' * 200_000, "nested too deeply"),
     ],
 )
 def test_a_broken_table_is_an_error_where_named_and_a_warning_elsewhere(
@@ -127,17 +152,18 @@ def test_a_broken_table_is_an_error_where_named_and_a_warning_elsewhere(
     table.parent.mkdir()
     table.write_text(content)
     with pytest.raises(SMDDPUsageError, match=words) as caught:
-        tuning.settings_for("1x2", {"SMDDP_TUNE_FILE": str(table)}, KNOWN)
-    assert str(table) in str(caught.value)
+        tuning.settings_for("1x2", {"SMDDP_TUNE_FILE": str(table)}, KNOWN, accepting)
+    assert str(caught.value).startswith(f"smddp: SMDDP_TUNE_FILE={table}: ")
     assert "\n" not in str(caught.value)
-    with pytest.warns(RuntimeWarning, match=words):
-        assert tuning.settings_for("1x2", {"XDG_CONFIG_HOME": str(tmp_path)}, KNOWN) == {}
+    with pytest.warns(RuntimeWarning, match=words) as warned:
+        assert tuning.settings_for("1x2", {"XDG_CONFIG_HOME": str(tmp_path)}, KNOWN, accepting) == {}
+    assert str(warned[0].message).startswith(f"smddp: {table}: ")
 
 
 def test_a_missing_table_is_an_error_only_where_named(tmp_path: Path) -> None:
-    assert tuning.settings_for("1x2", {"HOME": str(tmp_path)}, KNOWN) == {}
-    with pytest.raises(SMDDPUsageError, match="No such file"):
-        tuning.settings_for("1x2", {"SMDDP_TUNE_FILE": str(tmp_path / "x")}, KNOWN)
+    assert tuning.settings_for("1x2", {"HOME": str(tmp_path)}, KNOWN, accepting) == {}
+    with pytest.raises(SMDDPUsageError, match=r"SMDDP_TUNE_FILE=/\S+/x: No such file"):
+        tuning.settings_for("1x2", {"SMDDP_TUNE_FILE": str(tmp_path / "x")}, KNOWN, accepting)
 
 
 def test_the_default_table_of_another_kind_of_machine_is_passed_over(tmp_path: Path) -> None:
@@ -145,10 +171,10 @@ def test_the_default_table_of_another_kind_of_machine_is_passed_over(tmp_path: P
     settings = {"SMDDP_ONE_SHOT_BYTES": "8"}
     table = tmp_path / ".config" / "smddp" / "tuning.json"
     tuning.save(table, "1x2", {"settings": settings, "machine": tuning.machine()})
-    assert tuning.settings_for("1x2", {"HOME": str(tmp_path)}, KNOWN) == settings
+    assert tuning.settings_for("1x2", {"HOME": str(tmp_path)}, KNOWN, accepting) == settings
     tuning.save(table, "1x2", {"settings": settings, "machine": {"cpu": "another", "cores": 1}})
     with pytest.warns(RuntimeWarning, match="measured on"):
-        assert tuning.settings_for("1x2", {"HOME": str(tmp_path)}, KNOWN) == {}
+        assert tuning.settings_for("1x2", {"HOME": str(tmp_path)}, KNOWN, accepting) == {}
 
 
 def test_saving_keeps_other_topologies_and_leaves_no_other_file(tmp_path: Path) -> None:

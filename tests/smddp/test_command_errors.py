@@ -193,6 +193,31 @@ def test_info_says_what_a_group_would_complain_of(tmp_path: Path) -> None:
     assert facts["settings"]["SMDDP_ONE_SHOT_BYTES"].endswith("(default)")
 
 
+@pytest.mark.parametrize("shape", [LAUNCHED | {"LOCAL_WORLD_SIZE": "1"}, LAUNCHED | {"LOCAL_WORLD_SIZE": "2"}, {}])
+def test_info_shows_a_value_that_no_group_takes(tmp_path: Path, shape: dict[str, str]) -> None:
+    """Also one for groups of another shape, or where there is none."""
+    table = tmp_path / "tuning.json"
+    tuning.save(table, "1x1", {"settings": {"SMDDP_ONE_SHOT_BYTES": "foo"}})
+    facts = json.loads(smddp("info", "--json", **shape, SMDDP_TUNE_FILE=str(table)).stdout)
+    said = "1x1: SMDDP_ONE_SHOT_BYTES=foo: expected a whole number from 0 to 2^44; run smddp tune again"
+    assert facts["tuning table"] == f"SMDDP_TUNE_FILE={table}: {said}"
+    assert facts["settings"]["SMDDP_ONE_SHOT_BYTES"].endswith("(default)")
+
+
+def test_tune_says_what_to_do_about_a_broken_file_of_its_own(tmp_path: Path) -> None:
+    table = tmp_path / "tuning.json"
+    table.write_text("[" * 200_000)
+    advice = "remove or move it, or give --output another file"
+    said = f"{table}: not a table: JSON nested too deeply to be read: {advice}"
+    assert only_line(smddp("tune", "--ranks", "1", "--output", str(table)), 1) == f"smddp: {said}"
+    line = only_line(smddp("tune", "--ranks", "1", SMDDP_TUNE_FILE=str(table)), 1)
+    assert line == f"smddp: SMDDP_TUNE_FILE={said}"
+    table.unlink()
+    table.mkdir()
+    done = smddp("tune", "--ranks", "1", "--output", str(table))
+    assert only_line(done, 1) == f"smddp: {table}: Is a directory: {advice}"
+
+
 def test_info_knows_every_setting_that_the_library_reads() -> None:
     source = Path(__file__).parents[2] / "smddp_core" / "src" / "env.cpp"
     rows = set(re.findall(r'\{"(SMDDP_\w+)", Scope::process', source.read_text()))
@@ -210,7 +235,7 @@ def test_info_is_aligned() -> None:
 
 def test_a_home_that_cannot_be_looked_into_has_no_table() -> None:
     """Not by permissions: root, as in containers, may look anywhere."""
-    assert tuning.settings_for("1x2", {"XDG_CONFIG_HOME": "/" + "x" * 300}, ()) == {}
+    assert tuning.settings_for("1x2", {"XDG_CONFIG_HOME": "/" + "x" * 300}, (), lambda *_: "") == {}
 
 
 @pytest.mark.parametrize(("text", "whole"), [("0", True), ("12", True), ("", False), ("²", False), ("1\n", False)])

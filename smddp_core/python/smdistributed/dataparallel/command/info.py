@@ -147,7 +147,8 @@ def _measured(environment: Mapping[str, str]) -> tuple[dict[str, str], str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            found = tuning.settings_for(tuning.topology_key(ranks, environment), environment, _C.settings())
+            key = tuning.topology_key(ranks, environment)
+            found = tuning.settings_for(key, environment, _C.settings(), _C.expected_instead)
         except SMDDPUsageError as error:
             return {}, str(error)
     return found, str(caught[0].message) if caught else ""
@@ -161,7 +162,15 @@ def _table(complaint: str) -> str:
         return f"none ({path} does not exist)"
     if complaint:
         return complaint.replace("smddp: ", "", 1)
-    return f"{path}: {', '.join(sorted(tuning.load(path))) or 'empty'}"
+    # A group of another shape than this environment's would complain of its own entry.
+    file = tuning.title(path, os.environ)
+    topologies = tuning.load(path, file)
+    try:
+        for key, entry in sorted(topologies.items()):
+            tuning.check_settings(f"{file}: {key}", entry["settings"], _C.settings(), _C.expected_instead)
+    except SMDDPUsageError as error:
+        return str(error).replace("smddp: ", "", 1)
+    return f"{path}: {', '.join(sorted(topologies)) or 'empty'}"
 
 
 def _word(path: Path) -> str:

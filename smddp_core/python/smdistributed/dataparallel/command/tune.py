@@ -44,10 +44,11 @@ def run(output: Path, largest: int, rounds: int, store: str | None) -> int:
     Raises:
         SMDDPError: the ranks do not meet, or one of them is lost.
     """
+    file = tuning.title(output, os.environ)
     # What an earlier run found must not stand in for the defaults.
     os.environ["SMDDP_TUNE_FILE"] = tuning.NO_TABLE
     _init(store)
-    key, refusal = _agree(_prepare(output) if dist.get_rank() == 0 else ("", ""))
+    key, refusal = _agree(_prepare(output, file) if dist.get_rank() == 0 else ("", ""))
     if refusal:
         dist.barrier()
         dist.destroy_process_group()
@@ -57,7 +58,7 @@ def run(output: Path, largest: int, rounds: int, store: str | None) -> int:
     sizes = tuple(size for size in _OVERVIEW_SIZES if size <= largest)
     overview = measure([{}, chosen], sizes, rounds, _progress("default and tuned")) if chosen else []
     if dist.get_rank() == 0:
-        tuning.save(output, key, _entry(chosen, measured, overview))
+        tuning.save(output, key, _entry(chosen, measured, overview), file)
         found = "the defaults are the best here" if measured else "nothing was measured, so the defaults stay"
         _say(f"{output}: {key}: {_in_words(chosen) or found}")
     dist.barrier()
@@ -87,7 +88,7 @@ def _init(store: str | None) -> None:
         raise SMDDPError(f"smddp: the ranks did not meet: {(str(error).splitlines() or [''])[0]}") from error
 
 
-def _prepare(output: Path) -> tuple[str, str]:
+def _prepare(output: Path, file: str) -> tuple[str, str]:
     """On rank 0: the topology, and what is in the way of measuring it, if anything.
 
     Said before the others know: they end without a word, and whoever started the ranks may then end this one too.
@@ -96,7 +97,7 @@ def _prepare(output: Path) -> tuple[str, str]:
     refusal = "" if key else "smddp: hosts with different numbers of ranks are not supported (LOCAL_WORLD_SIZE)"
     if key:
         try:
-            tuning.check_output(output)
+            tuning.check_output(output, file)
         except SMDDPUsageError as error:
             refusal = str(error)
     if refusal:

@@ -105,7 +105,8 @@ def _settings(rank: int, ranks: Sequence[int]) -> dict[str, str]:
         own["SMDDP_FLIGHT_RECORDER_DIR"] = os.path.join(output, "smddp")  # noqa: PTH118
     if rank != 0:
         return own
-    measured = tuning.settings_for(tuning.topology_key(ranks, os.environ), os.environ, _C.settings())
+    key = tuning.topology_key(ranks, os.environ)
+    measured = tuning.settings_for(key, os.environ, _C.settings(), _C.expected_instead)
     return {**measured, **own}
 
 
