@@ -38,10 +38,11 @@ def fallbacks(
 ) -> tuple[Any, Any, Any, bool]:
     """What serves a group, called by all its ranks as it is made.
 
-    ``watch``: raises the error of a group whose ranks are no longer all there. ``locals_``: the ranks of this host, if there are several hosts and all have as many. ``exchange``: the setting
-    ``SMDDP_GPU_EXCHANGE``. Returns the back end for CPU tensors, that for tensors on a GPU (``None`` where ranks share
-    one or have none), the same for the ranks of this host alone (``None`` where nobody needs it), and whether
-    all-reduces on GPUs cross between hosts by smddp's exchange.
+    ``watch``: raises the error of a group whose ranks are no longer all there. ``locals_``: the ranks of this host, if
+    there are several hosts and all have as many. ``exchange``: the setting ``SMDDP_GPU_EXCHANGE``. Returns the back end
+    for CPU tensors, that for tensors on a GPU (``None`` where ranks share one or have none), the same for the ranks of
+    this host alone (``None`` where nobody needs it), and whether all-reduces on GPUs cross between hosts by smddp's
+    exchange.
     """
     gloo = _watched(lambda: _gloo(store, rank, size, seconds), seconds, watch)
     # By what torch was built with, not by what the machine has: all ranks must take part in the comparison.
@@ -75,7 +76,7 @@ def _watched(make: Callable[[], Any], seconds: float, watch: Callable[[], None])
         _C.make_expendable()
         try:
             made.put((make(), None))
-        except BaseException as error:  # noqa: BLE001  (it is raised again where somebody waits)
+        except BaseException as error:  # raised again where somebody waits
             made.put((None, error))
 
     threading.Thread(target=run, name="smddp-gloo-setup", daemon=True).start()
@@ -102,7 +103,7 @@ def _require_descriptors(count: int) -> None:
     opened: list[int] = []
     try:
         for _ in range(count):
-            opened.append(os.open(os.devnull, os.O_RDONLY))  # noqa: PERF401  (those before the last must be closed)
+            opened.append(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
         raise RuntimeError(
             f"gloo needs {count} descriptors: {error.strerror} in this process; raise its limit "
