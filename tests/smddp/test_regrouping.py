@@ -107,7 +107,7 @@ def test_a_receive_from_anybody_ends_when_everybody_has_left() -> None:
     assert "recvAnySource: rank 1 on" in messages("receive_from_nobody", 3)[0]
 
 
-def test_a_thread_left_in_gloo_does_not_end_the_process() -> None:
+def test_a_thread_left_in_torch_does_not_end_the_process() -> None:
     """Others end it by SIGABRT, before Python 3.14: see `make_expendable` in smddp_core/torch/expendable.hpp."""
 
     def ends_with(*arguments: str) -> int:

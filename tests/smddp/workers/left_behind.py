@@ -1,4 +1,4 @@
-"""A thread comes back from gloo's set-up, which C++ calls without the interpreter, while that ends."""
+"""A thread comes back from torch's C++, which it called without the interpreter, while that ends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from datetime import timedelta
-from typing import Any
 
 from smdistributed.dataparallel.compiled import _C
 from torch._C import _distributed_c10d as c10d
@@ -16,16 +15,15 @@ class Slow:
     """Goes when the interpreter has begun to end, and takes its time."""
 
     def __del__(self) -> None:
-        time.sleep(2)
+        time.sleep(3)
 
 
-def make_group() -> None:
-    gloo: Any = c10d.ProcessGroupGloo
+def wait_in_vain() -> None:
     if "expendable" in sys.argv:
         _C.make_expendable()
-    gloo(c10d.HashStore(), 0, 2, timedelta(seconds=1))
+    c10d.HashStore().wait(["nothing"], timedelta(seconds=1))
 
 
 sys.slow = Slow()  # type: ignore[attr-defined]
-threading.Thread(target=make_group, daemon=True).start()
-time.sleep(0.3)
+threading.Thread(target=wait_in_vain, daemon=True).start()
+time.sleep(0.1)
