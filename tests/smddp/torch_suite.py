@@ -62,11 +62,15 @@ class Run:
 
 
 class Suite:
-    """Starts processes that run tests of the suite, several at a time."""
+    """Starts processes that run tests of the suite, several at a time.
 
-    def __init__(self, jobs: int, start_method: str) -> None:
+    `folder` is where the tests make temporary files, of which they leave one each.
+    """
+
+    def __init__(self, jobs: int, start_method: str, folder: str) -> None:
         self.jobs = jobs
         self.start_method = start_method
+        self.folder = folder
 
     def names(self) -> list[str]:
         command = self._command("gloo", 2)
@@ -121,6 +125,7 @@ class Suite:
             "OMP_NUM_THREADS": "1",
             "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": str(TEST_SECONDS),
             "PYTHONWARNINGS": "ignore",
+            "TMPDIR": self.folder,
         }
 
 
@@ -201,7 +206,7 @@ def repeat_failures(suite: Suite, run: Run, expected: set[str]) -> list[str]:
     again = sorted(expected - run.passed())
     if not again:
         return []
-    second = Suite(1, suite.start_method).run(run.backend, run.world_size, again)
+    second = Suite(1, suite.start_method, suite.folder).run(run.backend, run.world_size, again)
     for name in second.passed():
         run.add(second.outcomes[name])
     return sorted(second.passed())
@@ -292,7 +297,8 @@ def report(results: Results, record: Record, verbose: bool) -> None:
 def main() -> int:
     options = arguments()
     record = Record.read() if RECORD.exists() else Record("", {}, {})
-    results = run_all(Suite(options.jobs, options.start_method), options, record)
+    with tempfile.TemporaryDirectory() as folder:
+        results = run_all(Suite(options.jobs, options.start_method, folder), options, record)
     if options.record:
         from torch import __version__
 
