@@ -48,6 +48,7 @@ class Communicator::Impl {
 
   ~Impl() {
     if (birthplace_.here()) {
+      dump_unseen_failure();
       leave("");
       write_stats();
       return;
@@ -109,7 +110,7 @@ class Communicator::Impl {
     if (!birthplace_.here()) return;
     if (!alone()) return links_.control->raise(ErrorKind::aborted, reason);
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!first_cause_) first_cause_ = std::make_exception_ptr(AbortedError(reason));
+    if (!first_cause_) remember(ErrorKind::aborted, reason);
   }
 
   void check() const {
@@ -152,13 +153,7 @@ class Communicator::Impl {
     if (!birthplace_.here()) throw_error(cause.kind(), cause.what());
     if (!alone()) links_.control->raise(cause.kind(), cause.what());
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!first_cause_) {
-      try {
-        throw_error(cause.kind(), cause.what() + dump_flight_recorder(links_.env, source()));
-      } catch (...) {
-        first_cause_ = std::current_exception();
-      }
-    }
+    if (!first_cause_) remember(cause.kind(), cause.what());
     std::rethrow_exception(first_cause_);
   }
   bool failed() const {
@@ -191,7 +186,12 @@ class Communicator::Impl {
   }
 
   ReportSource source() const {
-    if (alone()) return {options_.name, links_.topology, recorder_, delegated_, "", {}};
+    if (alone()) {
+      const std::lock_guard<std::mutex> lock(own_reason_mutex_);
+      return {options_.name, links_.topology, recorder_, delegated_, own_reason_, {}};
+    }
+    // What ended the group may have come while nobody called anything.
+    links_.control->refresh();
     return {options_.name, links_.topology, recorder_, delegated_, links_.control->reason(), links_.control->awaited()};
   }
 
@@ -201,12 +201,28 @@ class Communicator::Impl {
     if (links_.wire) links_.wire->abandon();
     if (!ranks.empty()) links_.control->set_awaited(sequence_, ranks);
     if (ours) recorder_.end(true, Deadline::Clock::now());
+    remember(kind, message);
+    std::rethrow_exception(first_cause_);
+  }
+
+  // The first cause, with mutex_ held: what every later call throws.
+  void remember(ErrorKind kind, const std::string& message) {
+    {
+      const std::lock_guard<std::mutex> lock(own_reason_mutex_);
+      own_reason_ = with_name(message);
+    }
     try {
       throw_error(kind, message + dump_flight_recorder(links_.env, source()));
     } catch (...) {
       first_cause_ = std::current_exception();
-      throw;
     }
+  }
+
+  // A group that another rank ended, which was not called since.
+  void dump_unseen_failure() {
+    if (alone()) return;
+    const ReportSource last = source();
+    if (!first_cause_ && !last.error.empty()) dump_flight_recorder(links_.env, last);
   }
 
   CommunicatorOptions options_;
@@ -216,6 +232,8 @@ class Communicator::Impl {
   DelegatedRecorder delegated_;
   mutable std::mutex mutex_;
   std::exception_ptr first_cause_;
+  mutable std::mutex own_reason_mutex_;
+  std::string own_reason_;  // of a group without peers
   std::atomic<std::uint64_t> sequence_{0};
   std::atomic<bool> stats_written_{false};
   std::atomic<bool> left_{false};

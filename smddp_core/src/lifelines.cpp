@@ -120,7 +120,12 @@ bool Lifelines::changed_soon(const std::string& text) {
 
 void Lifelines::give_up(const Error& error) {
   control_.raise(error.kind(), error.what());
-  if (options_.rank == 0 || met_) return;
+  if (met_) return;
+  if (options_.rank == 0) {
+    // Otherwise the others have its address, and find nobody there.
+    if (!begun_) meeting_point_.refuse(error.what());
+    return;
+  }
   meeting_point_.excuse(options_.rank, error.what(), begun_ ? milliseconds(0) : kStartPatience);
 }
 

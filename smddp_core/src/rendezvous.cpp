@@ -23,6 +23,8 @@ constexpr milliseconds kNap{10};
 constexpr milliseconds kPatience{200};
 // The same, where all that is known is that the store is gone.
 constexpr milliseconds kStorePatience{1000};
+// How much later than the others a rank 0 may speak that finds an earlier one's refusal in the store.
+constexpr milliseconds kRefusalPatience{2000};
 
 // A store's keys hold letters, digits and '/' (smddp.h); the word of a rank 0 holds more. 16 bytes tell words apart, of
 // which each has a nonce.
@@ -62,13 +64,29 @@ void Rendezvous::throw_cause() const {
   } while (!until.passed());
 }
 
-void Rendezvous::set(const std::string& key, const std::string& value) {
-  try {
-    store_.set(prefix_ + key, value);
-  } catch (const Error&) {
-    throw_cause();
-    throw;
+void Rendezvous::put(const std::string& key, const std::string& value) {
+  for (;;) {
+    try {
+      return store_.set(key, value);
+    } catch (const TimeoutError&) {
+      check();
+      if (!deadline_.passed()) continue;
+      require_answers();
+      throw;
+    } catch (const Error&) {
+      throw_cause();
+      throw;
+    }
   }
+}
+
+// Nobody can be blamed for what a store does not tell.
+void Rendezvous::require_answers() const {
+  if (!store_.silent()) return;
+  std::ostringstream text;
+  text << "group " << group_ << ": the store, which rank 0 or the launcher keeps, does not answer; waited "
+       << deadline_.seconds() << " s";
+  throw TimeoutError(text.str());
 }
 
 bool Rendezvous::try_get(const std::string& key, milliseconds patience, std::string& value) {
@@ -85,12 +103,24 @@ bool Rendezvous::try_get(const std::string& key, milliseconds patience, std::str
 
 // prefix_ is still empty.
 std::string Rendezvous::root() {
+  const Deadline patience(kRefusalPatience);
   for (;;) {
     std::string text = get(kRoot, 0);
-    if (text != kTaken) return text;
+    const bool refused = text.rfind(kRefused, 0) == 0;
+    if (text != kTaken && !refused) return text;
     check();
+    if (refused && (patience.passed() || deadline_.passed()))
+      throw_excused(0, text.substr(sizeof(kRefused) - 1));
     if (deadline_.passed()) throw_absent(0);
     std::this_thread::sleep_for(kNap);
+  }
+}
+
+void Rendezvous::refuse(const std::string& reason) {
+  try {
+    store_.set(kRoot, kRefused + without_name(reason));
+  } catch (const Error&) {
+    // As in excuse().
   }
 }
 
@@ -116,15 +146,18 @@ void Rendezvous::check_excuses(const std::string& root) {
   std::string text;
   if (!try_get(kExcuse + digest_of(root), milliseconds(0), text)) return;
   const std::size_t space = text.find(' ');
-  const int rank = std::atoi(text.c_str());
-  PeerError error("group " + group_ + ": " + rank_name(rank, job_ranks_) +
-                  " did not join: " + (space == std::string::npos ? text : text.substr(space + 1)));
+  throw_excused(std::atoi(text.c_str()), space == std::string::npos ? text : text.substr(space + 1));
+}
+
+void Rendezvous::throw_excused(int rank, const std::string& reason) const {
+  PeerError error("group " + group_ + ": " + rank_name(rank, job_ranks_) + " did not join: " + reason);
   error.set_ranks({rank});
   throw error;
 }
 
 // A rank that waits for others itself has joined, and says for whom.
 void Rendezvous::throw_absent(int rank) const {
+  require_answers();
   const std::vector<int> absent = control_ ? control_->blame({rank}) : std::vector<int>{rank};
   std::ostringstream text;
   text << "group " << group_ << ": ";

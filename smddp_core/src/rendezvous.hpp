@@ -31,10 +31,14 @@ class Rendezvous {
 
   /// Rank 0's first word, under a key that is the same for every group that meets here. A group that has met takes its
   /// word back, by close(): what an earlier one left is not taken for this one's.
-  void open(const std::string& root) { store_.set(kRoot, root); }
-  void close() { store_.set(kRoot, kTaken); }
+  void open(const std::string& root) { put(kRoot, root); }
+  void close() { put(kRoot, kTaken); }
+
+  /// Rank 0's first and last word, for it cannot start at all. Never throws.
+  void refuse(const std::string& reason);
 
   /// Waits for rank 0's first word.
+  /// @throws PeerError if that is a refusal. An earlier group's may still be there: a while is given to the new rank 0.
   std::string root();
 
   /// Throws RootChanged if rank 0's first word is another one than `known` now: that was one of an earlier group, which
@@ -51,8 +55,9 @@ class Rendezvous {
   /// From now on keys are those of one group alone, whatever earlier ones have left in the store.
   void enter(const std::string& prefix) { prefix_ = prefix + "/"; }
 
-  /// @throws PeerError when a watched rank is gone, what the store throws when it fails for another reason.
-  void set(const std::string& key, const std::string& value);
+  /// @throws PeerError when a watched rank is gone, TimeoutError when the store does not answer before the deadline,
+  /// what the store throws when it fails for another reason.
+  void set(const std::string& key, const std::string& value) { put(prefix_ + key, value); }
 
   /// Waits for `key`, which `rank` writes.
   /// @throws TimeoutError at the deadline, naming `rank` or, if that waits itself, those it waits for; PeerError when a
@@ -65,11 +70,15 @@ class Rendezvous {
  private:
   static constexpr char kRoot[] = "root";
   static constexpr char kTaken[] = "taken";
+  static constexpr char kRefused[] = "refused ";
   static constexpr char kExcuse[] = "excuse/";
 
   void check_met() const;
+  void put(const std::string& key, const std::string& value);
   void throw_cause() const;
+  void require_answers() const;
   [[noreturn]] void throw_absent(int rank) const;
+  [[noreturn]] void throw_excused(int rank, const std::string& reason) const;
   bool try_get(const std::string& key, std::chrono::milliseconds patience, std::string& value);
 
   Store& store_;

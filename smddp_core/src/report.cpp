@@ -100,12 +100,28 @@ std::string file_name(const char* what, const ReportSource& source) {
   std::string group;
   for (const char c : source.group) group += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
   return std::string("smddp-") + what + "-" + group + "-rank" + std::to_string(source.topology.rank) + "-" +
-         std::to_string(::getpid()) + ".jsonl";
+         std::to_string(::getpid());
 }
 
-// One write, so that lines of several ranks do not mix in one file. "" or why it failed.
-std::string write_file(const std::string& path, int flags, const std::string& text) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0644);
+int open_file(const std::string& path, int flags) {
+  return ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0644);
+}
+
+// A group of this name may have failed before, in this process or in one that had its number: what it left stays.
+int open_new_file(const std::string& stem, std::string& path) {
+  constexpr int kMost = 10'000;
+  path = stem + ".jsonl";
+  int fd = open_file(path, O_EXCL);
+  for (int i = 2; fd < 0 && errno == EEXIST && i < kMost; ++i) {
+    path = stem + "-" + std::to_string(i) + ".jsonl";
+    fd = open_file(path, O_EXCL);
+  }
+  return fd;
+}
+
+// One write, so that lines of several ranks do not mix in one file. Closes it. "" or why it failed, or the file was not
+// opened.
+std::string write_to(int fd, const std::string& text) {
   if (fd < 0) return std::strerror(errno);
   const ssize_t written = ::write(fd, text.data(), text.size());
   const int error_number = written < 0 ? errno : ENOSPC;
@@ -148,8 +164,10 @@ std::string flight_recorder_lines(const ReportSource& source) {
 std::string dump_flight_recorder(const Env& env, const ReportSource& source) {
   if (env.flight_recorder_dir.empty()) return "";
   ::mkdir(env.flight_recorder_dir.c_str(), 0755);  // one level, as a convenience; failing to write says the rest
-  const std::string path = env.flight_recorder_dir + "/" + file_name("flight", source);
-  const std::string failure = write_file(path, O_TRUNC, flight_recorder_lines(source));
+  const std::string text = flight_recorder_lines(source);
+  std::string path;
+  const std::string failure =
+      write_to(open_new_file(env.flight_recorder_dir + "/" + file_name("flight", source), path), text);
   return failure.empty() ? " (last operations: " + path + ")" : " (cannot write " + path + ": " + failure + ")";
 }
 
@@ -186,8 +204,9 @@ void print_unknown_settings(int rank) {
 void write_stats(const Env& env, const ReportSource& source) {
   if (env.stats_file.empty()) return;
   const std::string path =
-      is_folder(env.stats_file) ? env.stats_file + "/" + file_name("stats", source) : env.stats_file;
-  const std::string failure = write_file(path, O_APPEND, stats_json(source) + "\n");
+      is_folder(env.stats_file) ? env.stats_file + "/" + file_name("stats", source) + ".jsonl" : env.stats_file;
+  const std::string text = stats_json(source) + "\n";
+  const std::string failure = write_to(open_file(path, O_APPEND), text);
   if (!failure.empty())
     std::fprintf(stderr, "smddp: SMDDP_STATS_FILE: cannot write %s: %s\n", path.c_str(), failure.c_str());
 }

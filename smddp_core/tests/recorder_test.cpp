@@ -131,6 +131,51 @@ TEST(FlightRecorder, IsWrittenByEveryRankWhenTheGroupFails) {
   }
 }
 
+// Whoever catches the error and makes the group again keeps what the first failure left: it is the one that counts.
+TEST(FlightRecorder, IsNotOverwrittenByTheNextGroupOfItsName) {
+  const Folder folder;
+  for (int turn = 0; turn < 3; ++turn)
+    run_ranks(
+        {"a", "a"},
+        [](Communicator& group, int rank) {
+          float value = 1;
+          message_of<MismatchError>([&] { group.broadcast(&value, 4, rank, kTimeout); });
+        },
+        [&](CommunicatorOptions& options) { options.env.flight_recorder_dir = folder.path; });
+  EXPECT_EQ(folder.texts().size(), 6U);
+}
+
+TEST(FlightRecorder, IsWrittenWhereNobodyCalledTheGroupThatFailed) {
+  const Folder folder;
+  std::atomic<bool> aborted{false};
+  run_ranks(
+      {"a", "b"},
+      [&](Communicator& group, int rank) {
+        group.barrier(kTimeout);
+        if (rank == 0) group.abort("enough");
+        aborted = aborted || rank == 0;
+        while (!aborted || group.stats().find("enough") == std::string::npos) std::this_thread::yield();
+      },
+      [&](CommunicatorOptions& options) { options.env.flight_recorder_dir = folder.path; });
+  const std::vector<std::string> texts = folder.texts();
+  EXPECT_EQ(texts.size(), 2U);
+  for (const std::string& text : texts) EXPECT_NE(text.find("enough"), std::string::npos) << text;
+}
+
+TEST(FlightRecorder, IsWrittenByARankAlone) {
+  const Folder folder;
+  run_ranks(
+      {"a"},
+      [](Communicator& group, int) {
+        group.abort("enough");
+        EXPECT_NE(group.stats().find("\"error\": \"smddp: enough\""), std::string::npos) << group.stats();
+        EXPECT_NE(message_of<AbortedError>([&] { group.barrier(kTimeout); }).find("smddp: enough (last operations: "),
+                  std::string::npos);
+      },
+      [&](CommunicatorOptions& options) { options.env.flight_recorder_dir = folder.path; });
+  EXPECT_EQ(folder.texts().size(), 1U);
+}
+
 TEST(FlightRecorder, SaysWhyItCouldNotBeWritten) {
   run_ranks(
       {"a", "a"},

@@ -210,6 +210,43 @@ TEST(Excuse, FindsARank0ThatComesLater) {
   });
 }
 
+TEST(Refusal, EndsTheWaitOfTheOthersUnlessANewRank0Speaks) {
+  MemoryStore store;
+  Rendezvous(store, "default", {}, kTimeout).refuse("smddp: no interface");
+  run_threads(2, [&](int rank) {
+    Rendezvous place(store, "default", {}, kTimeout);
+    if (rank == 1) {
+      EXPECT_EQ(place.root(), "word");
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    place.open("word");
+  });
+  Rendezvous place(store, "default", {}, kTimeout);
+  place.refuse("smddp: no interface");
+  EXPECT_EQ(message_of<PeerError>([&] { place.root(); }), "smddp: group default: rank 0 did not join: no interface");
+}
+
+/// A store that has stopped answering, as a keeper that is stopped looks to its clients.
+class SilentStore final : public Store {
+ public:
+  void set(const std::string&, const std::string&) override { throw TimeoutError("no answer"); }
+  std::string get(const std::string&, std::chrono::milliseconds) override { throw TimeoutError("no answer"); }
+  bool silent() const override { return true; }
+};
+
+TEST(SilentStore, IsBlamedItselfAtTheDeadline) {
+  SilentStore store;
+  const std::string why =
+      "smddp: group default: the store, which rank 0 or the launcher keeps, does not answer; waited 0.2 s";
+  const auto place = [&] { return Rendezvous(store, "default", {}, std::chrono::milliseconds(200)); };
+  EXPECT_EQ(message_of<TimeoutError>([&] { place().root(); }), why);
+  EXPECT_EQ(message_of<TimeoutError>([&] { place().set("key", "value"); }), why);
+  EXPECT_EQ(message_of<TimeoutError>([&] { place().get("key", 1); }), why);
+  place().refuse("reason");
+  place().excuse(1, "reason", std::chrono::milliseconds(50));
+}
+
 /// Keeps smddp.h's word to stores that cannot have any text as a key.
 class PlainKeys final : public Store {
  public:

@@ -92,14 +92,16 @@ void Backend::make_fallbacks(const c10::intrusive_ptr<c10d::Store>& store) {
     device_fallback_ = std::move(fallbacks.device);
     if (fallbacks.exchange) rails_ = std::make_unique<Rails>(communicator_, std::move(fallbacks.local));
     if (device_fallback_) device_watch_ = std::make_unique<DeviceWatch>(communicator_, [this] { abort_device(); });
+  } catch (const UsageError& error) {
+    fail_set_up(error);
   } catch (const std::exception& error) {
-    fail_set_up(error.what());
+    fail_set_up(Error(ErrorKind::system, plain_text(error.what())));
   }
   watched->unwatch();
 }
 
 // The reason is rather another rank's end than what gloo says of it. If it is not, the others must hear of this one.
-void Backend::fail_set_up(const std::string& text) {
+void Backend::fail_set_up(const Error& error) {
   try {
     const auto until = std::chrono::steady_clock::now() + kCausePatience;
     do {
@@ -109,7 +111,7 @@ void Backend::fail_set_up(const std::string& text) {
   } catch (const Error& cause) {
     communicator_->fail(cause);
   }
-  communicator_->fail(Error(ErrorKind::system, "group set-up: " + plain_text(text)));
+  communicator_->fail(Error(error.kind(), "group set-up: " + without_name(error.what())));
 }
 
 Backend::~Backend() {

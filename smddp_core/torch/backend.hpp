@@ -236,7 +236,7 @@ class Backend final : public BackendBase {
   WorkPtr collect(WorkPtr work);
   void make_fallbacks(const c10::intrusive_ptr<c10d::Store>& store);
   void abort_device();
-  [[noreturn]] void fail_set_up(const std::string& text);
+  [[noreturn]] void fail_set_up(const Error& error);
   void stop(const std::string& reason);
   std::string why_it_leaves() const;
   /// "it left after group 3 had failed: ..." for one of the process's groups that has, else "". With live().mutex held.
@@ -254,6 +254,7 @@ class Backend final : public BackendBase {
   const Interpreter interpreter_;
   // Shared with work that was delegated, which may outlive the group.
   std::shared_ptr<Communicator> communicator_;
+  std::shared_ptr<Exposure> exposure_ = std::make_shared<Exposure>(communicator_);
   DeviceStreams streams_;
   std::unique_ptr<Rails> rails_;
   std::unique_ptr<DeviceWatch> device_watch_;  // uses device_fallback_ and rails_

@@ -62,7 +62,7 @@ Backend::WorkPtr Backend::issue(const Issue& what, Body body) {
     return collect(work);
   }
   // Whoever waits for it says so himself.
-  work->time_waits(communicator_, what.title, what.delegated);
+  work->time_waits(exposure_, what.title, what.delegated);
   queue_.post(
       [this, work, device, timeout = what.timeout, inputs = what.inputs.vec(), outputs = what.outputs.vec(),
        body = std::move(body)]() mutable {

@@ -42,11 +42,15 @@ const char* class_of(ErrorKind kind) {
   return "SMDDPError";
 }
 
+py::object exception_of(ErrorKind kind) {
+  return py::module_::import("smdistributed.dataparallel.exceptions").attr(class_of(kind));
+}
+
 void translate(std::exception_ptr pointer) {
   try {
     if (pointer) std::rethrow_exception(pointer);
   } catch (const Error& error) {
-    const py::object type = py::module_::import("smdistributed.dataparallel.exceptions").attr(class_of(error.kind()));
+    const py::object type = exception_of(error.kind());
     // Some of it is other ranks' text.
     const std::string text = error.what();
     const auto message = py::reinterpret_steal<py::object>(
@@ -74,7 +78,9 @@ Fallbacks make_fallbacks(const c10::intrusive_ptr<c10d::Store>& store, const Top
   } catch (const py::error_already_set& error) {
     // Not a KeyboardInterrupt.
     if (!error.matches(PyExc_Exception)) throw;
-    throw std::runtime_error(py::str(error.value()).cast<std::string>());
+    const auto text = py::str(error.value()).cast<std::string>();
+    if (error.matches(exception_of(ErrorKind::usage))) throw UsageError(text);
+    throw std::runtime_error(text);
   }
 }
 

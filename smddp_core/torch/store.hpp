@@ -1,54 +1,40 @@
 // torch's rendezvous store behind the core's interface.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
-#include <cstdint>
+#include <functional>
+#include <future>
+#include <memory>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include "compat.hpp"
-#include "smddp/errors.hpp"
+#include "runtime/task_pool.hpp"
 #include "smddp/store.hpp"
 
 namespace smddp::torch_binding {
 
+/// torch's TCP store waits for an answer without limit, and who keeps it may be stopped or cut off. So a thread asks, which
+/// is left behind if no answer has come when this goes.
 class StoreAdapter final : public Store {
  public:
-  explicit StoreAdapter(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
+  explicit StoreAdapter(c10::intrusive_ptr<c10d::Store> store);
+  ~StoreAdapter() override;
+  StoreAdapter(const StoreAdapter&) = delete;
+  StoreAdapter& operator=(const StoreAdapter&) = delete;
 
-  void set(const std::string& key, const std::string& value) override {
-    asking([&] { store_->set(key, std::vector<std::uint8_t>(value.begin(), value.end())); });
-  }
-
-  // check() again and again instead of wait(): torch's TCP store writes warnings for each wait() that times out, and
-  // whoever waits here looks at its peers several times a second.
-  std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
-    constexpr std::chrono::milliseconds kLongestNap{20};
-    const auto until = std::chrono::steady_clock::now() + timeout;
-    std::chrono::milliseconds nap{1};
-    while (!asking([&] { return store_->check({key}); })) {
-      if (std::chrono::steady_clock::now() >= until) throw TimeoutError("smddp: the store has no '" + key + "'");
-      std::this_thread::sleep_for(nap);
-      nap = std::min(2 * nap, kLongestNap);
-    }
-    const std::vector<std::uint8_t> value = asking([&] { return store_->get(key); });
-    return std::string(value.begin(), value.end());
-  }
+  void set(const std::string& key, const std::string& value) override;
+  std::string get(const std::string& key, std::chrono::milliseconds timeout) override;
+  bool silent() const override { return silent_; }
 
  private:
   template <class Request>
-  auto asking(Request request) -> decltype(request()) {
-    try {
-      return request();
-    } catch (const c10::Error& error) {
-      throw Error(ErrorKind::system, std::string("smddp: the store, which rank 0 or the launcher keeps, fails: ") +
-                                         error.what_without_backtrace());
-    }
-  }
+  auto ask(Request request, std::chrono::milliseconds patience) -> decltype(request());
+  void await(const std::future<void>& answer, std::chrono::milliseconds patience);
 
   c10::intrusive_ptr<c10d::Store> store_;
+  std::unique_ptr<TaskPool> asker_;
+  std::future<void> asked_;  // until it is ready, the thread waits for an answer
+  bool silent_ = false;
 };
 
 }  // namespace smddp::torch_binding

@@ -17,8 +17,8 @@
 
 #include "compat.hpp"
 #include "device.hpp"
+#include "exposure.hpp"
 #include "runtime/operation_queue.hpp"
-#include "smddp/communicator.hpp"
 #include "smddp/errors.hpp"
 
 namespace smddp::torch_binding {
@@ -78,15 +78,17 @@ class Work final : public WorkBase {
     if (device_) device_->block_current_stream();
   }
 
-  /// From now on, time spent in wait() counts as exposed.
-  void time_waits(std::shared_ptr<Communicator> communicator, const std::string& title, bool delegated) {
-    communicator_ = std::move(communicator);
+  /// From now on, time spent in wait() counts as exposed. So does what is left of an operation whose future was asked for
+  /// in a backward pass when that is over: DDP then waits for it, and a future does not say who waits.
+  void time_waits(std::shared_ptr<Exposure> exposure, const std::string& title, bool delegated) {
+    exposure_ = std::move(exposure);
     delegated_ = delegated;
     kind_ = kind_of(title);
     title_ = name_in(title.c_str());
   }
 
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() {
+    if (exposure_ && !device_) time_end_of_backward();
     const std::lock_guard<std::mutex> lock(future_mutex_);
     if (!future_) {
       const auto devices = device_ ? std::vector<c10::Device>{device_->stream().device()} : std::vector<c10::Device>();
@@ -116,6 +118,7 @@ class Work final : public WorkBase {
       done_ = true;
       awaited = static_cast<bool>(future_);
     }
+    if (blocks_) exposed_ended();
     finish(error);
     return awaited;
   }
@@ -134,28 +137,40 @@ class Work final : public WorkBase {
 
  private:
   bool timed_wait(std::chrono::milliseconds timeout) {
-    if (!communicator_ || isCompleted()) return WorkBase::wait(timeout);
-    const auto start = std::chrono::steady_clock::now();
-    const auto blocked = [&] {
-      const auto time = std::chrono::steady_clock::now() - start;
-      if (delegated_)
-        communicator_->add_exposed(title_, time);
-      else
-        communicator_->add_exposed(kind_, time);
-    };
+    if (!exposure_ || isCompleted()) return WorkBase::wait(timeout);
+    exposure_->begin();
     try {
       const bool done = WorkBase::wait(timeout);
-      blocked();
+      exposed_ended();
       return done;
     } catch (...) {
-      blocked();
+      exposed_ended();
       if (timeout == kNoTimeout || isCompleted()) throw;
       // torch's words name neither the operation nor the rank. It goes on, and the group lives.
-      const std::string missing = communicator_->waiting_for();
+      const std::string missing = exposure_->communicator().waiting_for();
       throw TimeoutError(title_ + ": not done after " + std::to_string(timeout.count()) +
                          " ms, the limit of this wait(); it goes on" +
                          (missing.empty() ? "" : ", waiting for " + missing));
     }
+  }
+
+  void exposed_ended() {
+    if (delegated_)
+      exposure_->end(title_);
+    else
+      exposure_->end(kind_);
+  }
+
+  void time_end_of_backward() {
+    using Weak = c10::weak_intrusive_ptr<Work>;
+    at_end_of_backward([self = Weak(c10::intrusive_ptr<Work>::unsafe_reclaim_from_nonowning(this))] {
+      const auto work = self.lock();
+      if (!work) return;
+      const std::lock_guard<std::mutex> lock(work->future_mutex_);
+      if (work->done_ || work->blocks_) return;
+      work->blocks_ = true;
+      work->exposure_->begin();
+    });
   }
 
   // By the title, which tells coalesced operations apart.
@@ -197,12 +212,13 @@ class Work final : public WorkBase {
   std::shared_ptr<DeviceCall> device_;
   std::uint64_t queue_;
   int depth_;
-  std::shared_ptr<Communicator> communicator_;
+  std::shared_ptr<Exposure> exposure_;
   bool delegated_ = false;
   OpKind kind_ = OpKind::barrier;
   std::string title_;
   std::mutex future_mutex_;
-  bool done_ = false;  // error_ is final
+  bool done_ = false;    // error_ is final
+  bool blocks_ = false;  // a backward pass is over, and waits for this; final when done_
   bool born_complete_ = false;
   std::exception_ptr error_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;

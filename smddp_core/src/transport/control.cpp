@@ -165,6 +165,11 @@ void Control::check() {
   if (raised_) throw_error(kind_, message_);
 }
 
+void Control::refresh() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  look();
+}
+
 // One that died is named before one that left too early: it may have left because of that death. With the lock held.
 template <class Early>
 std::optional<Loss> Control::missing(bool at_once, Early early) const {

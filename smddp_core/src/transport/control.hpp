@@ -47,6 +47,9 @@ class Control {
   /// Throws the recorded reason, if any; reads what peers sent first. Any thread.
   void check();
 
+  /// Reads what peers sent. Any thread.
+  void refresh();
+
   /// check(), and throws a PeerError when a rank is gone that has not done its part of `op`, although it may be another
   /// than the one this rank waits for: nobody can finish without it.
   void check(const Op& op);

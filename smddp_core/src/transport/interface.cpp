@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <sstream>
 
 #include "smddp/errors.hpp"
@@ -113,8 +114,10 @@ std::string choose_address(const std::vector<Interface>& interfaces,
   const std::string ours = get("SMDDP_SOCKET_IFNAME");
   if (!ours.empty()) {
     if (const Interface* found = match_nccl(ours, interfaces)) return found->address;
+    std::set<std::string> known;  // one may have several addresses
     std::string names;
-    for (const Interface& entry : interfaces) names += (names.empty() ? "" : ", ") + entry.name;
+    for (const Interface& entry : interfaces)
+      if (known.insert(entry.name).second) names += (names.empty() ? "" : ", ") + entry.name;
     throw UsageError("smddp: SMDDP_SOCKET_IFNAME=" + ours + " matches no interface that is up (there are: " + names +
                      ")");
   }

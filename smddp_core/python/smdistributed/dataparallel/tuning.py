@@ -13,7 +13,7 @@ import tempfile
 import warnings
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from smdistributed.dataparallel.digits import is_whole_number
 from smdistributed.dataparallel.exceptions import SMDDPUsageError
@@ -179,14 +179,23 @@ def save(path: Path, key: str, entry: dict[str, Any], file: str = "") -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as temporary:
-            json.dump(table, temporary, indent=1)
-            temporary.write("\n")
-            temporary.flush()
-            os.fsync(temporary.fileno())
-        os.chmod(temporary.name, 0o644)  # noqa: PTH101  (a temporary file is its owner's only)
-        os.replace(temporary.name, path)  # noqa: PTH105
+            _put(table, temporary, path)
     except OSError as error:
         raise SMDDPUsageError(f"smddp: {file}: {error.strerror}") from error
+
+
+def _put(table: dict[str, Any], temporary: IO[str], path: Path) -> None:
+    """Write ``table`` to ``temporary``, which then takes the place of ``path`` or, on an error, is removed."""
+    try:
+        json.dump(table, temporary, indent=1)
+        temporary.write("\n")
+        temporary.flush()
+        os.fsync(temporary.fileno())
+        os.chmod(temporary.name, 0o644)  # noqa: PTH101  (a temporary file is its owner's only)
+        os.replace(temporary.name, path)  # noqa: PTH105
+    except OSError:
+        os.unlink(temporary.name)  # noqa: PTH108
+        raise
 
 
 def _is_entry(entry: object) -> bool:

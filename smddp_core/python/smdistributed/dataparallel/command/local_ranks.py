@@ -63,9 +63,18 @@ def _wait(processes: list[subprocess.Popen[bytes]], signals: list[int]) -> int:
         if signals:
             raise SystemExit(_TERMINATED)
         codes = [process.poll() for process in processes]
-        failed = [code for code in codes if code]
-        if failed:
+        for rank, code in enumerate(codes):
+            if code and code < 0:  # the others hear of it, too late to say so
+                sys.stderr.write(f"smddp: rank {rank} was ended by {_name_of(-code)}\n")
+        if any(codes):
             return 1
         if None not in codes:
             return 0
         time.sleep(0.05)
+
+
+def _name_of(number: int) -> str:
+    try:
+        return f"signal {number} ({signal.Signals(number).name})"
+    except ValueError:  # one of the real-time signals
+        return f"signal {number}"

@@ -57,10 +57,11 @@ def run(output: Path, largest: int, rounds: int, store: str | None) -> int:
     chosen, measured = _descend(_tunables(key), largest, rounds)
     sizes = tuple(size for size in _OVERVIEW_SIZES if size <= largest)
     overview = measure([{}, chosen], sizes, rounds, _progress("default and tuned")) if chosen else []
-    if dist.get_rank() == 0:
+    if not measured:
+        _say(f"{output}: {key}: nothing was measured, so the file stays as it is")
+    elif dist.get_rank() == 0:
         tuning.save(output, key, _entry(chosen, measured, overview), file)
-        found = "the defaults are the best here" if measured else "nothing was measured, so the defaults stay"
-        _say(f"{output}: {key}: {_in_words(chosen) or found}")
+        _say(f"{output}: {key}: {_in_words(chosen) or 'the defaults are the best here'}")
     dist.barrier()
     dist.destroy_process_group()
     return 0

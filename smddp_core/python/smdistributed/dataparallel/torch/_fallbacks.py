@@ -48,9 +48,8 @@ def fallbacks(
     # By what torch was built with, not by what the machine has: all ranks must take part in the comparison.
     if not dist.is_nccl_available():
         return gloo, None, None, False
-    records = c10d.PrefixStore("gpu", store)
-    records.set(str(rank), json.dumps({"gpu": _gpu(), "rdma": _has_rdma()}))
-    ranks = [json.loads(records.get(str(other))) for other in range(size)]
+    mine = {"gpu": _gpu(), "rdma": _has_rdma()}
+    ranks = _watched(lambda: _share(store, rank, size, mine), seconds, watch)
     gpus = {one["gpu"] for one in ranks}
     if "" in gpus or len(gpus) < size:
         return gloo, None, None, False
@@ -67,7 +66,7 @@ def _watched(make: Callable[[], Any], seconds: float, watch: Callable[[], None])
     """What ``make`` returns, made in a thread of its own, which is left behind when ``watch`` raises or time is up.
 
     While it connects, gloo waits 30 s for a rank that died or failed after it said where it listens, whatever the
-    group's timeout, and looks at nothing but its own sockets.
+    group's timeout, and looks at nothing but its own sockets. A store waits for its keeper without limit.
     """
     made: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
 
@@ -79,7 +78,7 @@ def _watched(make: Callable[[], Any], seconds: float, watch: Callable[[], None])
         except BaseException as error:  # raised again where somebody waits
             made.put((None, error))
 
-    threading.Thread(target=run, name="smddp-gloo-setup", daemon=True).start()
+    threading.Thread(target=run, name="smddp-set-up", daemon=True).start()
     until = time.monotonic() + seconds
     while True:
         try:
@@ -87,7 +86,7 @@ def _watched(make: Callable[[], Any], seconds: float, watch: Callable[[], None])
         except queue.Empty:
             watch()
             if time.monotonic() > until:
-                raise TimeoutError(f"gloo's connections do not stand after {seconds:g} s") from None
+                raise TimeoutError(f"not all ranks, or not the store, have answered in {seconds:g} s") from None
             continue
         if error is not None:
             raise error
@@ -123,6 +122,13 @@ def _gloo(store: c10d.Store, rank: int, size: int, seconds: float) -> Any:
     options._devices = [gloo.create_device(hostname=_C.address())]
     options._timeout = timedelta(seconds=seconds)
     return gloo(c10d.PrefixStore("gloo", store), rank, size, options)
+
+
+def _share(store: c10d.Store, rank: int, size: int, mine: dict[str, Any]) -> list[dict[str, Any]]:
+    """What each rank says of itself, in rank order."""
+    records = c10d.PrefixStore("gpu", store)
+    records.set(str(rank), json.dumps(mine))
+    return [json.loads(records.get(str(other))) for other in range(size)]
 
 
 def _nccl(name: str, store: c10d.Store, rank: int, size: int, seconds: float) -> Any:
