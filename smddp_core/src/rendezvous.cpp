@@ -109,8 +109,7 @@ std::string Rendezvous::root() {
     const bool refused = text.rfind(kRefused, 0) == 0;
     if (text != kTaken && !refused) return text;
     check();
-    if (refused && (patience.passed() || deadline_.passed()))
-      throw_excused(0, text.substr(sizeof(kRefused) - 1));
+    if (refused && (patience.passed() || deadline_.passed())) throw_excused(0, text.substr(sizeof(kRefused) - 1));
     if (deadline_.passed()) throw_absent(0);
     std::this_thread::sleep_for(kNap);
   }

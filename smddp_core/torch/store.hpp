@@ -13,8 +13,8 @@
 
 namespace smddp::torch_binding {
 
-/// torch's TCP store waits for an answer without limit, and who keeps it may be stopped or cut off. So a thread asks, which
-/// is left behind if no answer has come when this goes.
+/// torch's TCP store waits for an answer without limit, and who keeps it may be stopped or cut off. So a thread asks,
+/// which is left behind if no answer has come when this goes.
 class StoreAdapter final : public Store {
  public:
   explicit StoreAdapter(c10::intrusive_ptr<c10d::Store> store);

@@ -78,8 +78,8 @@ class Work final : public WorkBase {
     if (device_) device_->block_current_stream();
   }
 
-  /// From now on, time spent in wait() counts as exposed. So does what is left of an operation whose future was asked for
-  /// in a backward pass when that is over: DDP then waits for it, and a future does not say who waits.
+  /// From now on, time spent in wait() counts as exposed. So does what is left of an operation whose future was asked
+  /// for in a backward pass when that is over: DDP then waits for it, and a future does not say who waits.
   void time_waits(std::shared_ptr<Exposure> exposure, const std::string& title, bool delegated) {
     exposure_ = std::move(exposure);
     delegated_ = delegated;

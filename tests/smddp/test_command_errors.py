@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -117,6 +119,37 @@ def test_tune_measures_no_message_above_the_largest(tmp_path: Path) -> None:
     assert "SMDDP_SHM_CHUNK_BYTES: matters from 1 MiB, more than --largest, so not tuned" in done.stderr
     measured = tuning.load(table)["1x2"]["measurements"]
     assert max(int(size) for one in measured for size in one["seconds"]) == 64 << 10
+
+
+def test_tune_that_measures_nothing_keeps_what_the_file_has(tmp_path: Path) -> None:
+    table = tmp_path / "tuning.json"
+    tuning.save(table, "1x2", {"settings": {"SMDDP_ONE_SHOT_BYTES": "16384"}})
+    done = smddp("tune", "--ranks", "2", "--largest", "4K", "--output", str(table))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == f"{table}: 1x2: nothing was measured, so the file stays as it is"
+    assert tuning.load(table)["1x2"]["settings"] == {"SMDDP_ONE_SHOT_BYTES": "16384"}
+
+
+def test_a_table_that_does_not_fit_on_the_disk_leaves_nothing(tmp_path: Path) -> None:
+    table = tmp_path / "tuning.json"
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+    try:
+        with pytest.raises(SMDDPUsageError, match="File too large"):
+            tuning.save(table, "1x2", {"settings": {}, "measurements": ["x" * 100] * 200})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tune_says_which_rank_was_killed(tmp_path: Path) -> None:
+    command = [*SMDDP, "tune", "--ranks", "2", "--rounds", "1000", "--output", str(tmp_path / "tuning.json")]
+    with subprocess.Popen(command, env=clean_environment(), stderr=subprocess.PIPE, text=True) as tune:
+        assert tune.stderr is not None
+        tune.stderr.readline()  # all ranks have met
+        os.kill(children(tune.pid)[1], signal.SIGKILL)
+        said = tune.stderr.read().splitlines()
+    assert tune.returncode == 1
+    assert "smddp: rank 1 was ended by signal 9 (SIGKILL)" in said
 
 
 def children(process: int) -> list[int]:

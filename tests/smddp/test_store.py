@@ -1,4 +1,4 @@
-"""A store that does not answer keeps nobody longer than the group's timeout; what rank 0 cannot say, it lets others know."""
+"""A store that does not answer keeps nobody past the group's timeout; a rank 0 that cannot say where it is says why."""
 
 from __future__ import annotations
 

@@ -41,8 +41,9 @@ void TaskPool::run_on(const std::vector<int>& cpus) {
     if (cpu < CPU_SETSIZE) CPU_SET(static_cast<std::size_t>(cpu), &set);
   for (std::thread& thread : threads_)
     if (::pthread_setaffinity_np(thread.native_handle(), sizeof set, &set) != 0)
-      throw UsageError("SMDDP_CPUS: of the cores " + text_of(cpus) + " this process may use none: see taskset -cp " +
-                       std::to_string(::getpid()));
+      throw UsageError("SMDDP_CPUS: of the cores " + text_of(cpus) +
+                       " this process may use none: see Cpus_allowed_list in /proc/" + std::to_string(::getpid()) +
+                       "/status and the cpuset of its container");
 }
 
 void TaskPool::post(std::function<void()> task) {

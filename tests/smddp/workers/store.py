@@ -14,21 +14,22 @@ import torch.distributed as dist
 from failures import report_failure
 from smdistributed.dataparallel import exceptions
 from smdistributed.dataparallel.torch import torch_smddp
+from torch._C import _distributed_c10d as c10d
 
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 LIMIT = timedelta(seconds=3)
 LONG = timedelta(seconds=60)
 
 
-def meet() -> dist.Store:
+def meet() -> c10d.Store:
     """The store that rank 0 keeps, once all are connected to it."""
-    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), SIZE, RANK == 0, LONG)
+    store = c10d.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), SIZE, RANK == 0, LONG)
     store.set(f"here/{RANK}", "")
     store.wait([f"here/{rank}" for rank in range(SIZE)])
     return store
 
 
-def init(store: dist.Store, limit: timedelta) -> None:
+def init(store: c10d.Store, limit: timedelta) -> None:
     dist.init_process_group("smddp", store=store, rank=RANK, world_size=SIZE, timeout=limit)
 
 
@@ -64,7 +65,7 @@ def refusal() -> None:
         time.sleep(0.5)
     with contextlib.suppress(AssertionError, ValueError):  # torch may still have the group that failed
         dist.destroy_process_group()
-    init(dist.PrefixStore("", store), LONG)
+    init(c10d.PrefixStore("", store), LONG)
     tensor = torch.ones(3)
     dist.all_reduce(tensor)
     assert tensor.tolist() == [SIZE] * 3

@@ -59,7 +59,8 @@ def stats(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
     """What this rank has done in ``group`` so far.
 
     ``operations`` has, for each kind, ``calls``, ``failures``, ``bytes``, ``seconds`` (in the operation),
-    ``exposed_seconds`` (somebody was blocked until it was done) and ``bytes_per_second`` (algbw), those that gloo
+    ``exposed_seconds`` (the program was blocked until it was done: in a synchronous call, in ``wait()``, or at the end
+    of a backward pass under DDP; once, however many threads were) and ``bytes_per_second`` (algbw), those that gloo
     carries out (``gather``, ``send``, ...) included once there were some; beside it are
     ``group``, ``rank``, ``size``, ``host``, ``pid``, ``version``, ``path`` and ``error`` (None while the group lives).
     """
