@@ -190,8 +190,8 @@ class Communicator::Impl {
       const std::lock_guard<std::mutex> lock(own_reason_mutex_);
       return {options_.name, links_.topology, recorder_, delegated_, own_reason_, {}};
     }
-    // What ended the group may have come while nobody called anything.
-    links_.control->refresh();
+    // What ended the group may have come while nobody called anything; to a forked child it is not addressed.
+    if (birthplace_.here()) links_.control->refresh();
     return {options_.name, links_.topology, recorder_, delegated_, links_.control->reason(), links_.control->awaited()};
   }
 

@@ -92,7 +92,7 @@ void Backend::make_fallbacks(const c10::intrusive_ptr<c10d::Store>& store) {
     device_fallback_ = std::move(fallbacks.device);
     if (fallbacks.exchange) rails_ = std::make_unique<Rails>(communicator_, std::move(fallbacks.local));
     if (device_fallback_) device_watch_ = std::make_unique<DeviceWatch>(communicator_, [this] { abort_device(); });
-  } catch (const UsageError& error) {
+  } catch (const Error& error) {
     fail_set_up(error);
   } catch (const std::exception& error) {
     fail_set_up(Error(ErrorKind::system, plain_text(error.what())));

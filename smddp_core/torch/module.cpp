@@ -80,6 +80,7 @@ Fallbacks make_fallbacks(const c10::intrusive_ptr<c10d::Store>& store, const Top
     if (!error.matches(PyExc_Exception)) throw;
     const auto text = py::str(error.value()).cast<std::string>();
     if (error.matches(exception_of(ErrorKind::usage))) throw UsageError(text);
+    if (error.matches(PyExc_TimeoutError)) throw TimeoutError(text);
     throw std::runtime_error(text);
   }
 }
