@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.mpi_peers import IntelMpi, Mpich, OneCcl, OpenMpi, OpenMpiAsSageMaker
-from harness.peers import DeepSpeed, Gloo, Peer, Smddp, SmddpHalfWire
+from harness.peers import DeepSpeed, Gloo, Peer, Smddp, SmddpAgain, SmddpHalfWire
 
 PEERS: tuple[Peer, ...] = (
     Smddp(),
@@ -13,6 +13,7 @@ PEERS: tuple[Peer, ...] = (
     OpenMpi(through_torch=True),
     OpenMpiAsSageMaker(),
     OpenMpiAsSageMaker(through_torch=True),
+    SmddpAgain(),  # Far from the first in the order of turns.
     Mpich(),
     Mpich(through_torch=True),
     IntelMpi(),

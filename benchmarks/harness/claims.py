@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.layout import Layout, layout_named, size_name
-from harness.results import OURS, OURS_HALF, Cell
+from harness.results import OURS, OURS_AGAIN, OURS_HALF, Cell
 
 # Two libraries that both fill a link differ by what a round differs from the next: within this they are equal.
 EQUAL = 0.02
@@ -27,6 +27,8 @@ class Claim:
     measured: float
     at_most: bool = False  # The target is an upper limit.
     tolerance: float = 0.0
+    # The same ratio with the control in the other library's place: 1 but for noise.
+    control: float | None = None
 
     @property
     def holds(self) -> bool:
@@ -40,6 +42,7 @@ class Claim:
         return f"{where}: {self.what}"
 
     def summary(self) -> dict[str, Any]:
+        control = {} if self.control is None else {"control": float(f"{self.control:.4g}")}
         return {
             "what": self.what,
             "layout": self.layout,
@@ -50,6 +53,7 @@ class Claim:
             "tolerance": self.tolerance,
             "measured": float(f"{self.measured:.4g}"),
             "holds": self.holds,
+            **control,
         }
 
 
@@ -65,7 +69,8 @@ def _claim(cell: Cell, what: str, target: float, measured: float | None, **more:
 
 
 def _ratio(cell: Cell, peer: str, target: float, ours: str = OURS) -> Iterator[Claim]:
-    yield from _claim(cell, f"{peer} / {ours}, time", target, cell.ratio(peer, ours))
+    control = cell.ratio(OURS_AGAIN) if ours == OURS else None
+    yield from _claim(cell, f"{peer} / {ours}, time", target, cell.ratio(peer, ours), control=control)
 
 
 def _open_mpi(cell: Cell, target: float) -> Iterator[Claim]:
@@ -83,11 +88,12 @@ def _never_slower(cell: Cell, layout: Layout) -> Iterator[Claim]:
     best = cell.best_peer()
     if best:
         what = f"best peer ({best}) / smddp, time"
-        yield from _claim(cell, what, 1.0, cell.ratio(best), tolerance=EQUAL)
+        yield from _claim(cell, what, 1.0, cell.ratio(best), tolerance=EQUAL, control=cell.ratio(OURS_AGAIN))
 
 
 def _cpu(cell: Cell, _layout: Layout) -> Iterator[Claim]:
-    yield from _claim(cell, "gloo / smddp, CPU seconds a byte", 1.0, cell.cpu_ratio("gloo"), tolerance=EQUAL)
+    what, control = "gloo / smddp, CPU seconds a byte", cell.cpu_ratio(OURS_AGAIN)
+    yield from _claim(cell, what, 1.0, cell.cpu_ratio("gloo"), tolerance=EQUAL, control=control)
 
 
 def _one_host(cell: Cell, layout: Layout) -> Iterator[Claim]:
@@ -97,7 +103,8 @@ def _one_host(cell: Cell, layout: Layout) -> Iterator[Claim]:
     if cell.bytes in (16 * MIB, 128 * MIB):
         yield from _ratio(cell, "gloo", 6)
         if best:
-            yield from _claim(cell, f"best of MPIs, oneCCL, DeepSpeed ({best}) / smddp, time", 2, cell.ratio(best))
+            what = f"best of MPIs, oneCCL, DeepSpeed ({best}) / smddp, time"
+            yield from _claim(cell, what, 2, cell.ratio(best), control=cell.ratio(OURS_AGAIN))
     if cell.bytes == 128 * MIB:
         yield from _open_mpi(cell, 4)
         yield from _claim(cell, "part of what memory bandwidth allows", 0.6, cell.fraction_of_bound())

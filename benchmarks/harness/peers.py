@@ -16,6 +16,7 @@ from harness.build import SOURCES, Cache, UnavailableError, run_tool
 from harness.job import Command
 from harness.layout import Layout
 from harness.network import Network
+from harness.results import OURS_AGAIN
 
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 FLOAT32_ROUNDOFF = 2.0**-24
@@ -138,6 +139,13 @@ class Smddp(TorchPeer):
 
     def environment(self, place: Place) -> dict[str, str]:
         return dict(place.options)
+
+
+class SmddpAgain(Smddp):
+    """The control: what two of the same differ by."""
+
+    name = OURS_AGAIN
+    title = "smddp again"
 
 
 class SmddpHalfWire(Smddp):

@@ -90,7 +90,8 @@ def verdict(claim: Mapping[str, Any]) -> str:
     target = f"target {'<=' if claim.get('at_most') else '>='} {claim['target']:g}"
     holds = "holds" if claim["holds"] else "DOES NOT HOLD"
     between = "; 95 %: {:.4g} to {:.4g}".format(*claim["interval"]) if "interval" in claim else ""
-    return f"{holds}: {claim['what']}: {claim['measured']:.5g}{unit} ({target}{between})"
+    control = "; control {:.3g}".format(claim["control"]) if "control" in claim else ""
+    return f"{holds}: {claim['what']}: {claim['measured']:.5g}{unit} ({target}{between}{control})"
 
 
 def emit(line: Mapping[str, Any], text: str, options: argparse.Namespace) -> None:

@@ -56,6 +56,22 @@ def test_a_library_counts_as_it_is_called() -> None:
     assert Cell("1x2", "all_reduce", MIB, [a_round(seconds)]).best_peer() == "mpich"
 
 
+def test_the_control_stands_beside_a_claim_and_is_no_peer() -> None:
+    seconds = {"smddp": 4.0, "smddp-again": 2.0, "gloo": 8.0, "mpich": 3.0}
+    one = a_round(seconds)
+    one.cpu_seconds = {"smddp": 1.0, "smddp-again": 0.5, "gloo": 2.0}
+    cell = Cell("2x1@1gbit", "broadcast", MIB, [one])
+    assert cell.best_peer() == "mpich"
+    assert {claim.what: (claim.measured, claim.control) for claim in claims_of(cell)} == {
+        "best peer (mpich) / smddp, time": (0.75, 0.5),
+        "gloo / smddp, CPU seconds a byte": (2.0, 0.5),
+    }
+    summaries = [claim.summary() for claim in claims_of(cell)]
+    assert [summary["control"] for summary in summaries] == [0.5, 0.5]
+    del one.seconds["smddp-again"], one.cpu_seconds["smddp-again"]
+    assert all("control" not in claim.summary() for claim in claims_of(cell))
+
+
 def verdicts(layout: str, size: int, seconds: dict[str, float], operation: str = "all_reduce") -> dict[str, bool]:
     cell = Cell(layout, operation, size, [a_round(seconds)])
     return {f"{claim.what} {claim.target:g}": claim.holds for claim in claims_of(cell)}
