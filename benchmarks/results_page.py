@@ -190,12 +190,12 @@ def _of_bound(cell: Cell) -> str:
 
 def _claims_table(claims: list[Claim]) -> str:
     controlled = any(claim.control is not None for claim in claims)
-    rows = [["claim", "layout", "operation", "size", "target", "measured", *["control"][:controlled]]]
+    rows = [["claim", "layout", "operation", "size", "target", "measured"] + (["control"] if controlled else [])]
     for claim in claims:
         sign = "at most" if claim.at_most else "at least"
         size = size_name(claim.bytes) if claim.bytes else "-"
         row = [claim.what, claim.layout, claim.operation, size, f"{sign} {claim.target:g}", f"{claim.measured:.3g}"]
-        rows.append([*row, *[_number(claim.control)][:controlled]])
+        rows.append(row + ([_number(claim.control)] if controlled else []))
     return markdown(rows)
 
 
