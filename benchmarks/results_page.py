@@ -31,16 +31,16 @@ _HEAD = """# Measured results
 
 What is measured, and how, is in [benchmarks/README.md](../benchmarks/README.md), why machines differ in [what the cores
 allow](smddp-algorithms.md#what-the-cores-allow). There is a page for [an AMD EPYC](smddp-results.md), one for [an Intel
-Xeon](smddp-results-xeon.md), and one for [an EPYC whose cores ran at a third to a half of the first one's
-speed](smddp-results-slow.md): the part of a call that Python and torch take shows it. Times are medians of one
-operation; ratios are taken inside rounds, in which every library had its turn within seconds, and say how many times as
-long the other takes: above 1, smddp is faster. Every result was checked against sums in double precision. float32 sums,
-in place. smddp, gloo, DeepSpeed and what ends in -torch are called from Python through torch, whose own part of a call
-is 2.6 µs of an all-reduce on the first EPYC (a back end that does nothing), about 5 µs on the Xeon and about 14 µs on
-the slow EPYC (Intel MPI called through torch, less without); the MPIs without -torch, and oneCCL, are C and C++
-programs that call the library alone. The best peer is the fastest of those called as smddp is, and oneCCL; the best
-program the fastest of the others: smddp with Python and torch beside them without. Where a table has a control, it is
-the same ratio of a second smddp (smddp-again) to the first: what it differs from 1 by is noise.
+Xeon](smddp-results-xeon.md), and one for [an EPYC on a slow and restless day](smddp-results-slow.md), when small calls
+took two to three times as long as on the first one. Times are medians of one operation; ratios are taken inside rounds,
+in which every library had its turn within seconds, and say how many times as long the other takes: above 1, smddp is
+faster. Every result was checked against sums in double precision. float32 sums, in place. smddp, gloo, DeepSpeed and
+what ends in -torch are called from Python through torch, whose own part of a call is 2.6 µs of an all-reduce on the
+first EPYC (a back end that does nothing), about 5 µs on the Xeon and about 14 µs on the slow EPYC (Intel MPI called
+through torch, less without); the MPIs without -torch, and oneCCL, are C and C++ programs that call the library alone.
+The best peer is the fastest of those called as smddp is, and oneCCL; the best program the fastest of the others: smddp
+with Python and torch beside them without. Where a table has a control, it is the same ratio of a second smddp
+(smddp-again) to the first: what it differs from 1 by is noise.
 """
 
 
