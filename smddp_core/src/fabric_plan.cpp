@@ -15,7 +15,7 @@ constexpr std::chrono::milliseconds kGreeting{60'000};
 
 // Completions are often there sooner than a sleeper would wake up. Where ranks outnumber cores, looking for them only
 // keeps the awaited rank from running.
-constexpr int kSpins = 50;
+constexpr int kCompletionSpins = 50;
 
 bool wanted(const Env& env, const std::vector<RankInfo>& ranks, const Topology& topology) {
   if (topology.path != Path::flat && topology.path != Path::hierarchical) return false;
@@ -116,7 +116,7 @@ std::unique_ptr<Wire> fabric_wire(FabricPlan plan, const Env& env, const Topolog
     if (rank != topology.rank) addresses[rank] = plan.addresses[static_cast<std::size_t>(rank)];
   FabricPace pace;
   pace.segment_bytes = std::min(env.fabric_segment_bytes, plan.longest);
-  pace.spins = std::thread::hardware_concurrency() >= static_cast<unsigned>(topology.local_size()) ? kSpins : 0;
+  pace.spins = std::thread::hardware_concurrency() >= static_cast<unsigned>(topology.local_size()) ? kCompletionSpins : 0;
   const Deadline greeting(deadline.left(kGreeting) + std::chrono::milliseconds(1));
   return connect_fabric(std::move(plan.port), topology.rank, addresses, nonce, control, pace, greeting);
 }

@@ -18,7 +18,7 @@ constexpr milliseconds kChangePatience{500};
 // By how much rank 0 may start later than a rank that cannot start at all, for it to hear why.
 constexpr milliseconds kStartPatience{3000};
 // How often one that waits for others looks into the store, which serves all ranks of a job.
-constexpr milliseconds kLookInterval{500};
+constexpr milliseconds kStoreInterval{500};
 
 std::string to_text(const Root& root) {
   return std::string(root.nonce.begin(), root.nonce.end()) + " " + smddp::to_text(root.info);
@@ -32,13 +32,13 @@ Root root_from(const std::string& text) {
   return root;
 }
 
-// What a meeting calls several times a second: `often` each time, `rarely` at kLookInterval.
+// What a meeting calls several times a second: `often` each time, `rarely` at kStoreInterval.
 std::function<void()> looking(std::function<void()> often, std::function<void()> rarely) {
-  return [often = std::move(often), rarely = std::move(rarely), next = Deadline(kLookInterval)]() mutable {
+  return [often = std::move(often), rarely = std::move(rarely), next = Deadline(kStoreInterval)]() mutable {
     often();
     if (!next.passed()) return;
     rarely();
-    next = Deadline(kLookInterval);
+    next = Deadline(kStoreInterval);
   };
 }
 
@@ -113,7 +113,7 @@ bool Lifelines::changed_soon(const std::string& text) {
     } catch (const Error&) {
       return false;  // the store fails: that is not why the meeting did
     }
-    std::this_thread::sleep_for(kLookInterval / 10);
+    std::this_thread::sleep_for(kStoreInterval / 10);
   }
   return false;
 }

@@ -18,10 +18,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kSlice{500};
 // A last look: what a rank wrote before it left is there.
 constexpr milliseconds kLastLook{50};
-constexpr milliseconds kNap{10};
-// How long the reason of a rank that left may take to arrive.
-constexpr milliseconds kPatience{200};
-// The same, where all that is known is that the store is gone.
+constexpr milliseconds kStoreNap{10};
+// How long the reason of a rank that left may take to arrive where all that is known is that the store is gone.
 constexpr milliseconds kStorePatience{1000};
 // How much later than the others a rank 0 may speak that finds an earlier one's refusal in the store.
 constexpr milliseconds kRefusalPatience{2000};
@@ -43,7 +41,7 @@ void Rendezvous::check_met() const {
   control_->check();
   const auto lost = control_->lost();
   if (!lost) return;
-  control_->settle(kPatience);
+  control_->settle();
   PeerError error("group " + group_ + ": " + rank_name(lost->rank, job_ranks_) + " " + lost->how +
                   " while the group was being set up");
   error.set_ranks({lost->rank});
@@ -60,7 +58,7 @@ void Rendezvous::throw_cause() const {
   const Deadline until(kStorePatience);
   do {
     check();
-    std::this_thread::sleep_for(kNap);
+    std::this_thread::sleep_for(kStoreNap);
   } while (!until.passed());
 }
 
@@ -111,7 +109,7 @@ std::string Rendezvous::root() {
     check();
     if (refused && (patience.passed() || deadline_.passed())) throw_excused(0, text.substr(sizeof(kRefused) - 1));
     if (deadline_.passed()) throw_absent(0);
-    std::this_thread::sleep_for(kNap);
+    std::this_thread::sleep_for(kStoreNap);
   }
 }
 
@@ -134,7 +132,7 @@ void Rendezvous::excuse(int rank, const std::string& reason, milliseconds patien
   try {
     std::string root;
     while ((root = store_.get(kRoot, until.left(patience))) == kTaken && !until.passed())
-      std::this_thread::sleep_for(kNap);
+      std::this_thread::sleep_for(kStoreNap);
     if (root != kTaken) store_.set(kExcuse + digest_of(root), std::to_string(rank) + " " + without_name(reason));
   } catch (const Error&) {
     // Nobody waits, or the store fails: `reason` is what counts.

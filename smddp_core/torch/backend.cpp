@@ -25,7 +25,7 @@ using Milliseconds = std::chrono::milliseconds;
 constexpr Milliseconds kLeavePatience{5000};
 
 // gloo may notice a lost rank before the control plane does.
-constexpr Milliseconds kCausePatience{500};
+constexpr Milliseconds kSetUpPatience{500};
 
 // Groups that have threads. Leaked on purpose: groups may outlive static destructors.
 struct Live {
@@ -103,7 +103,7 @@ void Backend::make_fallbacks(const c10::intrusive_ptr<c10d::Store>& store) {
 // The reason is rather another rank's end than what gloo says of it. If it is not, the others must hear of this one.
 void Backend::fail_set_up(const Error& error) {
   try {
-    const auto until = std::chrono::steady_clock::now() + kCausePatience;
+    const auto until = std::chrono::steady_clock::now() + kSetUpPatience;
     do {
       communicator_->check_peers("group set-up");
       std::this_thread::sleep_for(Milliseconds(1));

@@ -29,7 +29,7 @@ constexpr std::chrono::microseconds kSpin{50};
 constexpr std::chrono::nanoseconds kShortestNap{20'000};
 constexpr std::chrono::nanoseconds kLongestNap{1'000'000};
 // How often a rank that waits asks whether the others live.
-constexpr std::chrono::milliseconds kLookInterval{20};
+constexpr std::chrono::milliseconds kPeersInterval{20};
 
 std::int64_t step_of(const at::Tensor& run, bool whole) {
   if (whole || run.numel() == 0) return std::max<std::int64_t>(run.numel(), 1);
@@ -42,13 +42,13 @@ std::int64_t step_of(const at::Tensor& run, bool whole) {
 // NCCL's work, may wait in turn for a rank that is gone.
 void wait_for(const c10::Event& event, Communicator& communicator, std::chrono::milliseconds timeout) {
   const auto start = Clock::now();
-  auto next_look = start + kLookInterval;
+  auto next_look = start + kPeersInterval;
   while (!event.query()) {
     const auto now = Clock::now();
     if (now > start + kSpin)
       std::this_thread::sleep_for(std::clamp<std::chrono::nanoseconds>((now - start) / 16, kShortestNap, kLongestNap));
     if (now < next_look) continue;
-    next_look = now + kLookInterval;
+    next_look = now + kPeersInterval;
     try {
       communicator.check_alive("all_reduce", 0);
       if (timeout != kNoTimeout && now - start > timeout)

@@ -14,7 +14,7 @@ namespace smddp {
 namespace {
 
 // A sum is copied on out of L1.
-constexpr std::size_t kTileBytes = std::size_t{8} << 10;
+constexpr std::size_t kCopiedBytes = std::size_t{8} << 10;
 
 /// How much of a block of `length` there is from `at` on, at most `step`.
 std::size_t rest_of(std::size_t length, std::size_t at, std::size_t step) {
@@ -99,7 +99,7 @@ void HostTier::answer(const Chunk& chunk, const Reduction& reduction) {
   const std::size_t width = size_of(reduction.in);
   const Part own = part_of(chunk.count, size(), rank());
   const int next = (rank() + 1) % size();
-  const std::size_t tile = size() == 2 ? own.count : kTileBytes / width;
+  const std::size_t tile = size() == 2 ? own.count : kCopiedBytes / width;
   for (std::size_t done = 0; done < own.count; done += tile) {
     const std::size_t at = (own.first + done) * width;
     const std::size_t n = std::min(tile, own.count - done);

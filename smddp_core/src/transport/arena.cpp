@@ -53,7 +53,7 @@ struct alignas(128) Arena::Header {
 
 namespace {
 
-constexpr std::uint64_t kMagic = 0x33414E4552415344;  // "DSARENA3"
+constexpr std::uint64_t kArenaMagic = 0x33414E4552415344;  // "DSARENA3"
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "counters are shared between processes");
 
 // With a core for each rank the peer is usually a few microseconds away. With fewer, spinning only keeps the awaited
@@ -73,7 +73,6 @@ constexpr int kSpinsBeforeLook = 50;
 constexpr long kNapNanoseconds = 10'000'000;
 // The same while the wire has something to move: socket buffers bridge this much time at 40 Gbit/s.
 constexpr long kBusyNapNanoseconds = 200'000;
-constexpr std::chrono::milliseconds kPatience{200};
 
 // About an L2 cache: 64 KiB and 8 MiB were both 1.5 to 2 times slower at 128 MiB.
 constexpr std::size_t kMostChunk = std::size_t{1} << 20;
@@ -160,7 +159,7 @@ Arena Arena::create(const Layout& layout) {
     try {
       Arena arena(Segment::create(bytes_for(chosen), layout.nonce, segment_name(layout.nonce, layout.host)), chosen);
       Header& header = arena.header();
-      header.magic = kMagic;
+      header.magic = kArenaMagic;
       header.ranks = static_cast<std::uint32_t>(layout.ranks);
       header.chunk_bytes = chosen.chunk_bytes;
       header.nonce = layout.nonce;
@@ -177,7 +176,7 @@ Arena Arena::open(const std::string& address, const Layout& layout, const Deadli
   const auto* header = reinterpret_cast<const Header*>(segment.data());
   Layout found = layout;
   if (segment.bytes() >= sizeof(Header)) found.chunk_bytes = header->chunk_bytes;
-  if (segment.bytes() < sizeof(Header) || header->magic != kMagic ||
+  if (segment.bytes() < sizeof(Header) || header->magic != kArenaMagic ||
       header->ranks != static_cast<std::uint32_t>(layout.ranks) || header->nonce != layout.nonce ||
       segment.bytes() != bytes_for(found))
     throw Error(ErrorKind::system, "smddp: shared memory " + address + " is not this group's");
@@ -342,7 +341,7 @@ bool Arena::fetch(const Op& op, int local_rank, const Round& round, std::size_t 
 
 void Arena::throw_unreadable(const Op& op, int local_rank, int error_number) {
   const int rank = members_[static_cast<std::size_t>(local_rank)];
-  control_->settle(kPatience);
+  control_->settle();
   if (error_number == 0 || error_number == ESRCH || control_->closed(rank))
     throw_peer_closed(op, rank, control_->how_lost(rank));
   throw Error(ErrorKind::system, describe(op.header) + ": cannot read the memory of " + who(op, {rank}) + ": " +
@@ -429,7 +428,7 @@ void Arena::sleep_until(const Op& op, int local_rank, Phase phase, std::uint64_t
     if (control_->closed(rank)) {
       // It may have finished its part of the operation and left in good order between the two looks.
       if (reached()) return;
-      control_->settle(kPatience);
+      control_->settle();
       throw_peer_closed(op, rank, control_->how_lost(rank));
     }
     if (op.deadline.passed()) throw_timeout(op, control_->blame(behind(phase, number)));

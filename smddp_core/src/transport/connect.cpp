@@ -14,7 +14,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kTurn{100};        // how often watch() is called
+constexpr milliseconds kWatchInterval{100};        // how often watch() is called
 constexpr milliseconds kRetryPause{20};   // between two calls to a rank
 constexpr milliseconds kRefusals{3000};   // a rank that refuses for so long is gone
 constexpr milliseconds kManners{5000};    // how long a stranger may take to introduce itself
@@ -164,7 +164,7 @@ void Meeting::poll_once() {
   std::vector<pollfd> entries{{listener_.fd(), POLLIN, 0}};
   std::vector<Call*> calling;
   const auto now = Deadline::Clock::now();
-  milliseconds nap = kTurn;
+  milliseconds nap = kWatchInterval;
   for (Call& call : calls_) {
     if (call.step == Step::done) continue;
     if (call.step == Step::idle && now >= call.again) begin(call);

@@ -21,14 +21,14 @@ constexpr int kLookMilliseconds = 20;
 // A client of this host that sends less than the nonce in this time is not one of ours.
 constexpr std::chrono::milliseconds kGreetingPatience{1000};
 
-struct Address {
+struct LocalAddress {
   sockaddr_un socket{};
   socklen_t bytes = 0;
 };
 
 // An abstract name starts with a zero byte and ends with the length, not with a zero.
-Address address_of(const std::string& name) {
-  Address address;
+LocalAddress local_address(const std::string& name) {
+  LocalAddress address;
   address.socket.sun_family = AF_UNIX;
   name.copy(address.socket.sun_path + 1, sizeof(address.socket.sun_path) - 1);
   address.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
@@ -68,7 +68,7 @@ DescriptorServer::DescriptorServer(int fd, const Nonce& nonce)
   const Nonce random = make_nonce();
   name_ = "smddp-" + std::string(random.begin(), random.end());
   listener_ = make_socket();
-  const Address address = address_of(name_);
+  const LocalAddress address = local_address(name_);
   if (::bind(listener_.fd(), reinterpret_cast<const sockaddr*>(&address.socket), address.bytes) != 0 ||
       ::listen(listener_.fd(), SOMAXCONN) != 0)
     throw_system("bind or listen on the abstract socket " + name_, errno);
@@ -106,7 +106,7 @@ void DescriptorServer::answer(const Socket& client) {
 
 int receive_descriptor(const std::string& name, const Nonce& nonce, const Deadline& deadline) {
   const Socket server = make_socket();
-  const Address address = address_of(name);
+  const LocalAddress address = local_address(name);
   // A full queue of the listener is EAGAIN: others are before us.
   while (::connect(server.fd(), reinterpret_cast<const sockaddr*>(&address.socket), address.bytes) != 0) {
     if ((errno != EAGAIN && errno != EINTR) || deadline.passed())

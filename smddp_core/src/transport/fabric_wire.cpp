@@ -16,18 +16,12 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// How long poll() sleeps at most: abort() from another thread is seen this late at worst.
-constexpr milliseconds kNap{20};
-
 // Where the provider cannot wake a sleeper: naps between looks, growing to the second value.
 constexpr microseconds kShortNap{20};
 constexpr microseconds kLongNap{500};
 
 // How often the control plane is asked while waiting without poll().
 constexpr milliseconds kCheckEvery{5};
-
-// How long the first explanation of a failure may take to arrive before a lost peer is reported as such.
-constexpr milliseconds kPatience{200};
 
 // A rank that leaves in good order closes its control connection while its last messages are still on their way.
 constexpr milliseconds kLastWords{1000};
@@ -127,7 +121,7 @@ std::vector<int> FabricWire::pending() const {
 }
 
 void FabricWire::lost(const Op& op, int rank, const std::string& reason) {
-  control_.settle(kPatience);
+  control_.settle();
   if (reason.empty() || control_.closed(rank)) throw_peer_closed(op, rank, control_.how_lost(rank));
   PeerError error(describe(op.header) + ": " + (op.topology ? op.topology->who({rank}) : join_ranks({rank})) +
                   " cannot be reached over " + endpoint_->name() + ": " + reason);
@@ -280,7 +274,7 @@ bool FabricWire::nap(const Op& op) {
   if (!endpoint_->may_wait()) return false;
   entries_.assign(1, pollfd{endpoint_->wait_fd(), POLLIN, 0});
   control_.append_to(entries_);
-  const int ready = ::poll(entries_.data(), entries_.size(), static_cast<int>(op.deadline.left(kNap).count()));
+  const int ready = ::poll(entries_.data(), entries_.size(), static_cast<int>(op.deadline.left(kLongestPoll).count()));
   if (ready < 0 && errno != EINTR) throw_system("poll", errno);
   return std::any_of(entries_.begin() + 1, entries_.end(), [](const pollfd& entry) { return entry.revents != 0; });
 }

@@ -11,7 +11,7 @@
 namespace smddp {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x50444D53;  // "SMDP"
+constexpr std::uint32_t kHelloMagic = 0x50444D53;  // "SMDP"
 
 void fill_random(void* data, std::size_t bytes) {
   auto* at = static_cast<char*>(data);
@@ -48,7 +48,7 @@ std::string handshake_key(const std::string& secret, const Nonce& nonce) {
 }
 
 Caller::Caller(std::string key, int from, int to, int channel) : key_(std::move(key)) {
-  hello_.magic = kMagic;
+  hello_.magic = kHelloMagic;
   hello_.protocol = kProtocol;
   hello_.from = from;
   hello_.to = to;
@@ -57,19 +57,19 @@ Caller::Caller(std::string key, int from, int to, int channel) : key_(std::move(
 }
 
 std::optional<Digest> Caller::answer(const Reply& reply) const {
-  if (reply.magic != kMagic || reply.protocol != kProtocol) return std::nullopt;
+  if (reply.magic != kHelloMagic || reply.protocol != kProtocol) return std::nullopt;
   if (!same_digest(reply.proof, proof_of(key_, "listener", hello_, reply.challenge))) return std::nullopt;
   return proof_of(key_, "caller", hello_, reply.challenge);
 }
 
-bool Caller::accepted(const Ack& ack) { return ack.magic == kMagic; }
+bool Caller::accepted(const Ack& ack) { return ack.magic == kHelloMagic; }
 
 std::optional<Reply> Listener::greet(const Hello& hello) {
-  if (hello.magic != kMagic || hello.protocol != kProtocol || hello.to != rank_) return std::nullopt;
+  if (hello.magic != kHelloMagic || hello.protocol != kProtocol || hello.to != rank_) return std::nullopt;
   hello_ = hello;
   fill_random(challenge_.data(), challenge_.size());
   Reply reply;
-  reply.magic = kMagic;
+  reply.magic = kHelloMagic;
   reply.protocol = kProtocol;
   reply.challenge = challenge_;
   reply.proof = proof_of(key_, "listener", hello_, challenge_);
@@ -80,6 +80,6 @@ bool Listener::believes(const Digest& proof) const {
   return same_digest(proof, proof_of(key_, "caller", hello_, challenge_));
 }
 
-Ack Listener::ack() { return {kMagic}; }
+Ack Listener::ack() { return {kHelloMagic}; }
 
 }  // namespace smddp

@@ -21,12 +21,6 @@ constexpr std::size_t kTurn = std::size_t{1} << 20;
 // Parts that go in one system call: a header and its data, or a run of small pieces.
 constexpr std::size_t kGather = 8;
 
-// How long poll() sleeps at most: abort() from another thread is seen this late at worst.
-constexpr std::chrono::milliseconds kNap{20};
-
-// How long the first explanation of a failure may take to arrive before a lost connection is reported as such.
-constexpr std::chrono::milliseconds kPatience{200};
-
 // Up to this many connections it is cheaper to try each of them than to ask poll() first.
 constexpr std::size_t kFewStreams = 8;
 
@@ -143,7 +137,7 @@ void Mesh::release(int rank) {
 
 void Mesh::lost(const Op& op, int rank, int error_number) {
   if (error_number == EFAULT) throw_system("a buffer that this rank gave to " + describe(op.header), EFAULT);
-  control_.settle(kPatience);
+  control_.settle();
   throw_peer_closed(op, rank, control_.how_lost(rank, error_number));
 }
 
@@ -295,7 +289,7 @@ void Mesh::wait(const Op& op) {
 void Mesh::sleep(const Op& op) {
   list_wanted();
   control_.append_to(entries_);
-  const int ready = ::poll(entries_.data(), entries_.size(), static_cast<int>(op.deadline.left(kNap).count()));
+  const int ready = ::poll(entries_.data(), entries_.size(), static_cast<int>(op.deadline.left(kLongestPoll).count()));
   if (ready < 0 && errno != EINTR) throw_system("poll", errno);
   if (ready == 0) control_.set_awaited(op.header.sequence, unfinished());
   const auto woken = [](const pollfd& entry) { return entry.revents != 0; };

@@ -8,6 +8,7 @@
 // throws. After that the wire cannot be used.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <vector>
@@ -15,6 +16,9 @@
 #include "op.hpp"
 
 namespace smddp {
+
+/// How long wait() sleeps at most: abort() from another thread is seen this late at worst.
+constexpr std::chrono::milliseconds kLongestPoll{20};
 
 class Wire {
  public:
