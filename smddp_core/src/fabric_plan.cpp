@@ -116,7 +116,8 @@ std::unique_ptr<Wire> fabric_wire(FabricPlan plan, const Env& env, const Topolog
     if (rank != topology.rank) addresses[rank] = plan.addresses[static_cast<std::size_t>(rank)];
   FabricPace pace;
   pace.segment_bytes = std::min(env.fabric_segment_bytes, plan.longest);
-  pace.spins = std::thread::hardware_concurrency() >= static_cast<unsigned>(topology.local_size()) ? kCompletionSpins : 0;
+  pace.spins =
+      std::thread::hardware_concurrency() >= static_cast<unsigned>(topology.local_size()) ? kCompletionSpins : 0;
   const Deadline greeting(deadline.left(kGreeting) + std::chrono::milliseconds(1));
   return connect_fabric(std::move(plan.port), topology.rank, addresses, nonce, control, pace, greeting);
 }

@@ -36,6 +36,11 @@ const Kernels& kernels() {
   return chosen;
 }
 
+Kernel find(const Reduction& reduction) {
+  const Kernel best = kernels().find(reduction.in, reduction.out, reduction.op);
+  return best ? best : baseline::find(reduction.in, reduction.out, reduction.op);
+}
+
 bool is_float(DType type) {
   return type == DType::f32 || type == DType::f64 || type == DType::f16 || type == DType::bf16;
 }
@@ -68,7 +73,7 @@ void reduce_tile_in_pairs(void* dst, const void* const* sources, int source_coun
 
 void reduce_into(void* dst, const void* const* sources, int source_count, std::size_t count,
                  const Reduction& reduction) {
-  const Kernel kernel = kernels().find(reduction.in, reduction.out, reduction.op);
+  const Kernel kernel = find(reduction);
   if (!kernel)
     throw UsageError(std::string("smddp: cannot reduce ") + name_of(reduction.in) + " to " + name_of(reduction.out) +
                      " with " + name_of(reduction.op));

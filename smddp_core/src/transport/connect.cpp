@@ -14,11 +14,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kWatchInterval{100};        // how often watch() is called
-constexpr milliseconds kRetryPause{20};   // between two calls to a rank
-constexpr milliseconds kRefusals{3000};   // a rank that refuses for so long is gone
-constexpr milliseconds kManners{5000};    // how long a stranger may take to introduce itself
-constexpr std::size_t kMostGuests = 256;  // strangers at a time; the oldest goes first
+constexpr milliseconds kWatchInterval{100};  // how often watch() is called
+constexpr milliseconds kRetryPause{20};      // between two calls to a rank
+constexpr milliseconds kRefusals{3000};      // a rank that refuses for so long is gone
+constexpr milliseconds kManners{5000};       // how long a stranger may take to introduce itself
+constexpr std::size_t kMostGuests = 256;     // strangers at a time; the oldest goes first
 
 template <class Message>
 bool send_message(const Socket& socket, const Message& message) {

@@ -115,8 +115,8 @@ class Control {
   /// another rank's explanation arrives meanwhile.
   std::vector<int> silent();
 
-  /// Called before a lost peer is reported as such: gives another rank's explanation `patience` to arrive, and throws it
-  /// if it does.
+  /// Called before a lost peer is reported as such: gives another rank's explanation `patience` to arrive, and throws
+  /// it if it does.
   void settle(std::chrono::milliseconds patience = std::chrono::milliseconds(200));
 
   /// Adds what wakes a poll() on data for news here too.
