@@ -7,6 +7,7 @@ Read by scikit-build-core: see [tool.scikit-build.metadata] in pyproject.toml.
 from __future__ import annotations
 
 import re
+from importlib import metadata
 from pathlib import Path
 
 __all__ = ["dynamic_metadata"]
@@ -16,10 +17,9 @@ def dynamic_metadata(field: str, _settings: object = None, _project: object = No
     """The value of `field`, which can only be "version"."""
     if field != "version":
         raise ValueError(f"torch_version.py: no value for {field!r}, only for 'version'")
-    import torch
-
     found = re.search(r"^project\(smddp VERSION ([0-9.]+)", Path("CMakeLists.txt").read_text(), re.MULTILINE)
     if not found:
         raise ValueError("torch_version.py: CMakeLists.txt has no line 'project(smddp VERSION ...'")
-    major, minor = torch.__version__.split(".")[:2]
+    # Not torch.__version__: importing it takes seconds, twice a wheel.
+    major, minor = metadata.version("torch").split(".")[:2]
     return f"{found[1]}+torch{major}.{minor}"

@@ -168,15 +168,31 @@ class Backend final : public BackendBase {
     bool delegated = false;
   };
 
+  /// Carries an operation out, on its inputs and outputs.
+  using Body = std::function<void(at::TensorList, at::TensorList, std::chrono::milliseconds timeout)>;
+
+  /// An operation that has its number, and its place in the queue as soon as it is posted.
+  struct Turn {
+    c10::intrusive_ptr<Work> work;
+    std::shared_ptr<DeviceCall> device;
+    bool is_now;  ///< The calling thread has entered the queue.
+    std::unique_lock<std::mutex> lock;
+  };
+
   // issue.hpp
   template <class Opts>
   Issue issue_of(c10d::OpType op, const char* title, at::TensorList inputs, at::TensorList outputs,
                  const Opts& opts) const;
-  /// @param body of (inputs, outputs, timeout): carries it out.
-  template <class Body>
-  WorkPtr issue(const Issue& what, Body body);
-  template <class Body>
-  std::exception_ptr carry_out(DeviceCall* device, const Tensors& on_device, bool blocking, const Body& body);
+  /// @param call what Body says.
+  template <class Call>
+  WorkPtr issue(const Issue& what, Call call);
+
+  // issue.cpp
+  Turn take_turn(const Issue& what);
+  WorkPtr carry_out_now(const Issue& what, Turn& turn, const Body& body);
+  WorkPtr post(const Issue& what, Turn& turn, Body body);
+  std::exception_ptr carry_out(DeviceCall* device, bool blocking, const Body& body, at::TensorList inputs,
+                               at::TensorList outputs, std::chrono::milliseconds timeout);
 
   // collectives.cpp
   WorkPtr issue_all_reduce(const Issue& what, const c10d::ReduceOp& op);
@@ -200,23 +216,23 @@ class Backend final : public BackendBase {
   bool left_to_device(at::TensorList tensors) const { return device_fallback_ && common_device(tensors); }
   /// Whether an all-reduce goes by rails_. Not in graphs, which NCCL's calls can be part of.
   bool on_rails(at::TensorList tensors, const c10d::ReduceOp& op) const;
+  /// Has another back end issue an operation.
+  using Delegate = std::function<WorkPtr(BackendBase&, std::chrono::milliseconds timeout)>;
   /// Of an operation that all ranks take part in. On the host it takes its turn in the queue, and begins when all ranks
   /// have said that they mean the same. @param said of the tensors. @param call of (back end, options): issues it.
   template <class Opts, class Call>
-  WorkPtr delegate(Issue what, DelegatedCall said, const Opts& opts, Call call);
-  template <class Call>
+  WorkPtr delegate(const Issue& what, DelegatedCall said, const Opts& opts, Call call);
+  WorkPtr delegate_with(Issue what, DelegatedCall said, Delegate issue_with);
   void carry_out_delegated(const DelegatedCall& said, const Delegated& operation, std::chrono::milliseconds timeout,
-                           Call& issue_with);
+                           const Delegate& issue_with);
   /// Calls `call` and writes down how it ended, under what Communicator::began() returned.
   template <class Call>
   void recorded(std::uint64_t record, Call call);
   /// Of one between two ranks.
-  template <class Call>
   WorkPtr delegate_message(c10d::OpType op, const char* title, const Tensors& tensors, const PeerMessage& message,
-                           Call call);
+                           const std::function<WorkPtr(BackendBase&)>& call);
   /// Of one on a device: nothing is said of it, for NCCL's calls are to cost the host as little as they can.
-  template <class Call>
-  WorkPtr on_device(const Issue& what, const Tensors& tensors, Call call);
+  WorkPtr on_device(const Issue& what, const Tensors& tensors, const std::function<WorkPtr()>& call);
   void require_peer(const char* operation, int peer) const;
   WorkPtr as_one(std::vector<WorkPtr> works) const;
   void remember(const WorkPtr& work);

@@ -53,30 +53,31 @@ BackendBase& Backend::fallback_for(const Tensors& tensors, const char* operation
 }
 
 template <class Opts, class Call>
-Backend::WorkPtr Backend::delegate(Issue what, DelegatedCall said, const Opts& opts, Call call) {
+Backend::WorkPtr Backend::delegate(const Issue& what, DelegatedCall said, const Opts& opts, Call call) {
+  return delegate_with(
+      what, std::move(said),
+      [with = Opts(opts), call = std::move(call)](BackendBase& carrier, std::chrono::milliseconds timeout) mutable {
+        with.timeout = timeout;
+        return call(carrier, with);
+      });
+}
+
+Backend::WorkPtr Backend::delegate_with(Issue what, DelegatedCall said, Delegate issue_with) {
   const char* const name = name_in(what.title);
   const Tensors tensors = what.inputs.empty() ? what.outputs.vec() : what.inputs.vec();
   BackendBase& other = fallback_for(tensors, name);
-  auto issue_with = [with = Opts(opts), call = std::move(call)](BackendBase& carrier,
-                                                                std::chrono::milliseconds timeout) mutable {
-    with.timeout = timeout;
-    return call(carrier, with);
-  };
-  if (&other != fallback_.get())
-    return on_device(what, tensors, [&]() mutable { return issue_with(other, what.timeout); });
+  if (&other != fallback_.get()) return on_device(what, tensors, [&] { return issue_with(other, what.timeout); });
   what.device = {};
   what.delegated = true;
-  return issue(what,
-               [this, said = std::move(said), name, bytes = bytes_of_all(tensors), issue_with = std::move(issue_with)](
-                   TensorList, TensorList, std::chrono::milliseconds timeout) mutable {
-                 carry_out_delegated(said, {name, -1, communicator_->began(name, -1, bytes), {}}, timeout, issue_with);
-               });
+  return issue(what, [this, said = std::move(said), name, bytes = bytes_of_all(tensors),
+                      issue_with = std::move(issue_with)](TensorList, TensorList, std::chrono::milliseconds timeout) {
+    carry_out_delegated(said, {name, -1, communicator_->began(name, -1, bytes), {}}, timeout, issue_with);
+  });
 }
 
 // In its turn: gloo tells operations apart by the order in which they are issued.
-template <class Call>
 void Backend::carry_out_delegated(const DelegatedCall& said, const Delegated& operation,
-                                  std::chrono::milliseconds timeout, Call& issue_with) {
+                                  std::chrono::milliseconds timeout, const Delegate& issue_with) {
   using Clock = std::chrono::steady_clock;
   const auto until = Clock::now() + timeout;
   recorded(operation.record, [&] {
@@ -103,8 +104,7 @@ void Backend::recorded(std::uint64_t record, Call call) {
   communicator_->ended(record, false);
 }
 
-template <class Call>
-Backend::WorkPtr Backend::on_device(const Issue& what, const Tensors& tensors, Call call) {
+Backend::WorkPtr Backend::on_device(const Issue& what, const Tensors& tensors, const std::function<WorkPtr()>& call) {
   WorkPtr theirs;
   try {
     theirs = call();
@@ -121,9 +121,9 @@ Backend::WorkPtr Backend::on_device(const Issue& what, const Tensors& tensors, C
   return collect(work);
 }
 
-template <class Call>
 Backend::WorkPtr Backend::delegate_message(c10d::OpType op, const char* title, const Tensors& tensors,
-                                           const PeerMessage& message, Call call) {
+                                           const PeerMessage& message,
+                                           const std::function<WorkPtr(BackendBase&)>& call) {
   Delegated operation{name_in(title), message.peer, 0, message};
   BackendBase& other = fallback_for(tensors, operation.name.c_str());
   if (&other != fallback_.get()) {

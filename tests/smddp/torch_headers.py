@@ -3,7 +3,8 @@
 torch_headers.py [RELEASE ...]      all known minor releases by default; prints a table and, last, one JSON line
 
 Of each release the smallest wheel is downloaded by pip and only its headers are kept, in --cache. They are checked with
-`-fsyntax-only` and this Python's headers: what is not shown is that the binary links and runs.
+`-fsyntax-only` and this Python's headers, module.cpp and all other files at once, as the wheel's build does: what is not
+shown is that the binary links and runs.
 """
 
 from __future__ import annotations
@@ -89,16 +90,19 @@ def check(release: str, cache: Path, compiler: str) -> Result:
     command = [compiler, f"-std={standard}", "-fsyntax-only", *WARNINGS]
     if release == "1.12":  # The pybind11 in its wheel does not know Pythons from 3.11 on.
         command += ["-isystem", pybind11.get_include()]
+    command += [f"-I{CORE / 'torch/slim'}", "-DAT_PER_OPERATOR_HEADERS", f"-I{CORE / 'torch'}"]
     command += ["-isystem", str(include), "-isystem", str(include / "torch/csrc/api/include")]
     command += ["-isystem", sysconfig.get_paths()["include"], f"-I{CORE / 'include'}", f"-I{CORE / 'src'}"]
     command += ['-DSMDDP_VERSION="0"', f'-DSMDDP_TORCH_VERSION="{release}"']
     began = time.monotonic()
     errors: list[str] = []
-    for source in sorted((CORE / "torch").glob("*.cpp")):
-        done = subprocess.run([*command, str(source)], capture_output=True, text=True)
+    files = sorted(path.name for path in (CORE / "torch").glob("*.cpp"))
+    for unit in (["module.cpp"], [name for name in files if name != "module.cpp"]):
+        source = "".join(f'#include "{name}"\n' for name in unit)
+        done = subprocess.run([*command, "-x", "c++", "-"], input=source, capture_output=True, text=True)
         errors += [line.replace(str(CORE), ".") for line in done.stderr.splitlines() if "error:" in line]
         if done.returncode and not errors:
-            errors.append(f"{source.name}: the compiler ended with status {done.returncode}")
+            errors.append(f"{unit[0]}: the compiler ended with status {done.returncode}")
     return Result(release, version_of(folder), standard, round(time.monotonic() - began, 1), errors)
 
 

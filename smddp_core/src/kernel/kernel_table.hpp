@@ -24,7 +24,7 @@ namespace baseline {
 /// The kernel for a type pair and operation, or nullptr where there is none. Averages of integers are here only: their
 /// time is that of the division, which no wider instructions have (measured with AVX2's: the same).
 Kernel find(DType in, DType out, ReduceOp op);
-/// The same; there are some for sums and averages of the types of gradients.
+/// The same; there are some for sums and averages of the types of gradients, of an x86-64 baseline none.
 BothKernel find_both(DType type, ReduceOp op, Stores stores);
 CopyKernel find_copy(Far far);
 RoundKernel find_round(DType type);

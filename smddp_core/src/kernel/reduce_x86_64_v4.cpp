@@ -1,2 +1,3 @@
 #define SMDDP_KERNEL_NAMESPACE x86_64_v4
+#define SMDDP_KERNEL_BOTH
 #include "kernel/reduce_kernels.inc"
