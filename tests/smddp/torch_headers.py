@@ -3,8 +3,8 @@
 torch_headers.py [RELEASE ...]      all known minor releases by default; prints a table and, last, one JSON line
 
 Of each release the smallest wheel is downloaded by pip and only its headers are kept, in --cache. They are checked with
-`-fsyntax-only` and this Python's headers, module.cpp and all other files at once, as the wheel's build does: what is not
-shown is that the binary links and runs.
+`-fsyntax-only` and this Python's headers, module.cpp and all other files at once, as the wheel's build does: what is
+not shown is that the binary links and runs.
 """
 
 from __future__ import annotations
