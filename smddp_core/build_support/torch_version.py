@@ -20,6 +20,15 @@ def dynamic_metadata(field: str, _settings: object = None, _project: object = No
     found = re.search(r"^project\(smddp VERSION ([0-9.]+)", Path("CMakeLists.txt").read_text(), re.MULTILINE)
     if not found:
         raise ValueError("torch_version.py: CMakeLists.txt has no line 'project(smddp VERSION ...'")
-    # Not torch.__version__: importing it takes seconds, twice a wheel.
-    major, minor = metadata.version("torch").split(".")[:2]
+    major, minor = _torch_release().split(".")[:2]
     return f"{found[1]}+torch{major}.{minor}"
+
+
+def _torch_release() -> str:
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        # One that was built and not installed; importing it takes seconds, twice a wheel.
+        import torch
+
+        return str(torch.__version__)
