@@ -416,7 +416,7 @@ TEST(Kernel, InstructionSetsAgree) {
       for (int n = 1; n <= static_cast<int>(sources.size()) && baseline::find(type, type, op); ++n) {
         const std::string what = std::string(name_of(type)) + " " + name_of(op) + " of " + std::to_string(n);
         const auto expected = run(baseline::find, type, op, n);
-        if (accumulator_of(type, op) != accumulator_of(type, ReduceOp::sum)) {  // averages of integers: see there
+        if (accumulator_of(type, op) != accumulator_of(type, ReduceOp::sum)) {  // kernel_table.hpp says why
           EXPECT_FALSE(x86_64_v3::find(type, type, op)) << what;
           continue;
         }
