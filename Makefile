@@ -6,10 +6,10 @@ SHELL := /bin/sh
 VENV := .venv/bin
 ROW ?= 2.13-cpu
 
-# What the tests need from Debian beside the engine: to compile smddp (libfabric-dev: its transport for EFA), to start hosts in namespaces, to bootstrap a base,
+# What the tests need from Debian beside the engine: to compile smddp (libfabric-dev: its transport for EFA), what it is compared with (openmpi-bin, libopenmpi-dev), to start hosts in namespaces, to bootstrap a base,
 # to look at the catalogue of images (chromium), to push images (docker-registry, apache2-utils), to send jobs to (slurm...),
 # to be what SageMaker's SDK runs jobs with (docker-compose).
-TEST_PACKAGES := g++ python3-dev libgtest-dev libfabric-dev openmpi-bin openssh-server iproute2 faketime busybox-static mmdebstrap chromium docker-registry apache2-utils slurmctld slurmd slurm-client docker-compose
+TEST_PACKAGES := g++ python3-dev libgtest-dev libfabric-dev openmpi-bin libopenmpi-dev openssh-server iproute2 faketime busybox-static mmdebstrap chromium docker-registry apache2-utils slurmctld slurmd slurm-client docker-compose
 
 .PHONY: help
 help: ## List the verbs

@@ -126,6 +126,10 @@ class OpenMpi(MpiPeer):
     def compiler(self, place: Place) -> Compiler:  # noqa: ARG002 - the same everywhere
         self._need("mpirun.openmpi", "openmpi-bin")
         self._need("mpicxx.openmpi", "libopenmpi-dev")
+        # Debian 12's openmpi-bin has the compiler, but not what it includes.
+        folders = run_tool(["mpicxx.openmpi", "--showme:incdirs"], "asking mpicxx.openmpi for its headers").split()
+        if not any(Path(folder, "mpi.h").exists() for folder in folders):
+            raise UnavailableError("mpicxx.openmpi has no mpi.h (Debian: apt-get install libopenmpi-dev)")
         return Compiler(("mpicxx.openmpi",))
 
     def launch(self, place: Place, rank: list[str], env: Mapping[str, str]) -> Command:

@@ -19,6 +19,8 @@ from collections.abc import Iterator
 
 _BLOCK = 1 << 20
 _SETTLE_SECONDS = 0.2
+# Longer than a host may take to start: one that failed lets no other wait for it for ever.
+_SILENCE_SECONDS = 30.0
 
 
 def connect(address: str, port: int) -> socket.socket:
@@ -94,6 +96,7 @@ def by_turns(
 
 def main() -> None:
     own, following, port, seconds, size, way = sys.argv[1:]
+    socket.setdefaulttimeout(_SILENCE_SECONDS)
     with socket.create_server((own, int(port))) as server:
         outgoing = connect(following, int(port))
         incoming, _ = server.accept()
