@@ -4,7 +4,7 @@
 # tested from its sources: it need not be installed.
 #
 # Two rows of work go side by side, as each waits much of its time: the image's build with the tests of model parallelism
-# beside it and then the tests of images and jobs; and the checks, the core's tests and all other tests.
+# beside it, then the tests of images and jobs, then those of `train`; and the checks, the core's tests and all other tests.
 #
 # So a test may miss a limit of time that it keeps alone. The few that failed run once more when all others have ended, and
 # have failed if they fail again. The image is built once more where it failed because the engine ended (dockerd 20.10 did
@@ -26,7 +26,8 @@ tests_of() {
     case $1 in
         smp) echo tests/modelparallel ;;
         engine) echo "$with_engine" ;;
-        others) printf -- '--ignore=%s ' tests/modelparallel $with_engine ;;
+        train) echo tests/entrypoint ;;
+        others) printf -- '--ignore=%s ' tests/modelparallel tests/entrypoint $with_engine ;;
     esac
 }
 
@@ -70,10 +71,14 @@ first_row() {
         ended image $!
     fi
     ended smp "$smp"
-    [ "$(code_of image)" = 0 ] || return 0
-    stage "running pytest: images and jobs (.shoal/test-engine.log)"
-    apart engine pytest $(tests_of engine)
-    ended engine $!
+    if [ "$(code_of image)" = 0 ]; then
+        stage "running pytest: images and jobs (.shoal/test-engine.log)"
+        apart engine pytest $(tests_of engine)
+        ended engine $!
+    fi
+    stage "running pytest: train (.shoal/test-train.log)"
+    apart train pytest $(tests_of train)
+    ended train $!
 }
 
 background=
@@ -106,10 +111,10 @@ logged core scripts/test-core.sh
 stage "running pytest: all others"
 # shellcheck disable=SC2046 # lists
 logged others pytest $(tests_of others)
-stage "waiting for the tests of images and jobs"
+stage "waiting for the tests of images, jobs and train"
 wait "$background" || true
 background=
-for name in smp engine; do
+for name in smp engine train; do
     [ ! -e ".shoal/test-$name.log" ] || cat ".shoal/test-$name.log"
 done
 
@@ -123,12 +128,12 @@ settle() {
         logged "$1" pytest $(tests_of "$1") --last-failed --last-failed-no-failures=none
     fi
 }
-for name in others smp engine; do
+for name in others smp engine train; do
     [ "$(code_of $name)" != 1 ] || settle $name
 done
 failed=
-for name in lint core image others smp engine; do
-    # Without an image the last were not run.
+for name in lint core image others smp engine train; do
+    # Without an image those of images and jobs were not run.
     [ -e ".shoal/test-$name.log" ] && [ "$(code_of $name)" != 0 ] || continue
     failed="$failed $name"
     stage "failed: $name; .shoal/test-$name.log ends with"

@@ -12,12 +12,14 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 SAY = '#!/bin/sh\necho "$(basename "$0") $*" >>"{log}"\n'
 BENCHMARKS = ("tests/benchmarks/test_images.py", "tests/benchmarks/test_jobs.py")
 FOLDERS = ("tests/images", "tests/shoal", "tests/e2e", "tests/sdk", *BENCHMARKS)
-# The three runs of pytest: what needs the engine, model parallelism, and all the rest.
+# The runs of pytest: model parallelism, what needs the engine, `train`, and all the rest.
 OPTIONS = "-q --durations=10 --override-ini=cache_dir=.shoal/pytest"
 SMP = f"pytest {OPTIONS}-smp tests/modelparallel"
 ENGINE = f"pytest {OPTIONS}-engine {' '.join(FOLDERS)}"
-OTHERS = f"pytest {OPTIONS}-others {' '.join(f'--ignore={folder}' for folder in ('tests/modelparallel', *FOLDERS))}"
-PYTESTS = [SMP, ENGINE, OTHERS]
+TRAIN = f"pytest {OPTIONS}-train tests/entrypoint"
+ELSEWHERE = ("tests/modelparallel", "tests/entrypoint", *FOLDERS)
+OTHERS = f"pytest {OPTIONS}-others {' '.join(f'--ignore={folder}' for folder in ELSEWHERE)}"
+PYTESTS = [SMP, ENGINE, TRAIN, OTHERS]
 
 
 class Clone:
@@ -66,7 +68,7 @@ def test_tests_begin_when_the_image_is_there(clone: Clone) -> None:
     assert process.returncode == 0, err
     called = clone.called
     assert set(called) >= {"shoal build 2.13-cpu", "lint.sh ", "test-core.sh ", "image", *PYTESTS}
-    assert max(map(called.index, ("image", SMP))) < called.index(ENGINE)
+    assert max(map(called.index, ("image", SMP))) < called.index(ENGINE) < called.index(TRAIN)
     assert called.index("lint.sh ") < called.index("test-core.sh ") < called.index(OTHERS)
     assert called.index("lint.sh ") < called.index("image"), "they must not wait for one another"
     assert called[-1] == "engine.sh stop"
@@ -79,10 +81,10 @@ def test_one_that_fails_fails_all_at_the_end(clone: Clone, failing: str) -> None
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert set(PYTESTS) <= set(clone.called)
-    assert err.count("] failed: ") == (3 if "pytest" in failing else 1)
+    assert err.count("] failed: ") == (len(PYTESTS) if "pytest" in failing else 1)
 
 
-@pytest.mark.parametrize("name", ["engine", "others", "smp"])
+@pytest.mark.parametrize("name", ["engine", "others", "smp", "train"])
 def test_any_run_s_failure_counts_and_is_shown_again_at_the_end(clone: Clone, name: str) -> None:
     clone.program(".venv/bin/pytest", f"case $* in *pytest-{name}*) echo 1 failed; exit 1;; *) echo passed;; esac")
     process = clone.start()
@@ -98,7 +100,7 @@ def test_without_the_image_what_needs_none_is_tested(clone: Clone) -> None:
     out, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "shoal: no such wheel" in out
-    assert {SMP, OTHERS} <= set(clone.called)
+    assert {SMP, TRAIN, OTHERS} <= set(clone.called)
     assert ENGINE not in clone.called
     assert err.count("] failed: ") == 1
     assert clone.called[-1] == "engine.sh stop"
