@@ -163,7 +163,7 @@ def test_ctrl_c_ends_daemons_on_other_hosts(moment: str, cache: Path) -> None:
         while not any(b"orted" in name_of(pid) for pid in ours(mark)):
             assert process.poll() is None
             # The run goes on without a library that is not there.
-            assert time.monotonic() < end, f"Open MPI started no daemon: {process.stderr.readline()}"
+            assert time.monotonic() < end, "Open MPI started no daemon: is libopenmpi-dev installed?"
             time.sleep(0.01)
         os.killpg(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=60)
