@@ -142,7 +142,7 @@ def standard_of_binding(compile_commands: str) -> str:
 
 def build(environment: Environment, result: Result) -> Path:
     """The wheel, by the project's own back end, from nothing."""
-    environment.install("install the build back end", "scikit-build-core>=0.10")
+    environment.install("install the build back end", "scikit-build-core>=0.11")
     build_folder, wheels = environment.folder / "build", environment.folder / "wheels"
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     options = ["--no-build-isolation", "--no-deps", f"--config-settings=build-dir={build_folder}"]

@@ -208,6 +208,7 @@ class Arena {
   Lane& lane(int local_rank) const;
   void signal(std::atomic<std::uint64_t>& counter, std::uint64_t value);
   void find_abilities(const Op& op, bool direct);
+  int spins_of_a_wait() const;
   void await_number(const Op& op, int local_rank, Phase phase, std::uint64_t number, int spins);
   void step_aside(int local_rank);
   void sleep_until(const Op& op, int local_rank, Phase phase, std::uint64_t number);
