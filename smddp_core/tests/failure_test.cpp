@@ -32,7 +32,15 @@ class Failures : public ::testing::TestWithParam<Case> {
     if (!reason.empty()) GTEST_SKIP() << reason;
   }
   void run(const std::function<void(Communicator&, int)>& body) {
-    run_ranks(GetParam().hosts, body, [](CommunicatorOptions& options) {
+    std::atomic<int> set_up{0};
+    const auto last = Clock::now() + kTimeout;
+    const auto once_all_are_set_up = [&](Communicator& group, int rank) {
+      // Who is not yet learns what the others failed of there, before its body.
+      ++set_up;
+      while (set_up < size() && Clock::now() < last) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      body(group, rank);
+    };
+    run_ranks(GetParam().hosts, once_all_are_set_up, [](CommunicatorOptions& options) {
       use_fabric(options, GetParam().provider);
       go_by(options, GetParam().inside);
       options.env.net_relay = GetParam().relay ? When::always : When::never;
