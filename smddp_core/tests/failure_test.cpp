@@ -35,7 +35,7 @@ class Failures : public ::testing::TestWithParam<Case> {
     std::atomic<int> set_up{0};
     const auto last = Clock::now() + kTimeout;
     const auto once_all_are_set_up = [&](Communicator& group, int rank) {
-      // Who is not yet learns what the others failed of there, before its body.
+      // A rank that is still being set up would hear of the others' failure there, and throw before its body.
       ++set_up;
       while (set_up < size() && Clock::now() < last) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       body(group, rank);
