@@ -75,6 +75,8 @@ class Mesh final : public Wire {
   bool pull(const Op& op, int rank, Peer& peer, Stream& stream);
   void advance(Queue& queue, std::deque<Piece>& pieces, std::size_t bytes);
   bool try_all(const Op& op);
+  /// Whether what came of late came too fast to sleep between.
+  bool comes_fast() const;
   bool spin(const Op& op);
   void sleep(const Op& op);
   void list_wanted();
@@ -103,6 +105,9 @@ class Mesh final : public Wire {
   double recent_seconds_ = 0;       // and how long these took
   std::size_t posted_ = 0;          // pieces that are not complete
   std::size_t bytes_expected_ = 0;  // of those, bytes to receive
+  // Since nothing was expected:
+  std::size_t most_expected_ = 0;      // at once
+  std::size_t to_send_meanwhile_ = 0;  // bytes posted
 };
 
 }  // namespace smddp
