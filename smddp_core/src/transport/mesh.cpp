@@ -47,7 +47,8 @@ constexpr std::size_t kOneWay = std::size_t{6} << 20;
 // Bytes worth a wake-up: at 1 Gbit/s the kernel would otherwise wake the reader for every few kilobytes. Four hosts,
 // 128 MiB: 129 ms of CPU time with 64 KiB, 104 with 256.
 constexpr std::size_t kWakeBytes = std::size_t{256} << 10;
-// Where as much comes in less time than a wake-up takes. (Two hosts, broadcast of 64 MiB: 20.0 ms instead of 20.4.)
+// Where much comes fast: the reader is back before the sender's window is full. (Two hosts, broadcast of 64 MiB: 20.0
+// ms instead of 20.4.)
 constexpr std::size_t kWakeBytesIfFast = std::size_t{128} << 10;
 // Below this a system call to say so costs more than it saves.
 constexpr std::size_t kWakeFloor = std::size_t{16} << 10;
